@@ -79,17 +79,11 @@ fn every_value_is_documented() {
     let settings = settings(&values);
     let mut undocumented = Vec::new();
     walk(&defaults(&values), &mut Vec::new(), &mut |path| {
-        if !settings
-            .iter()
-            .any(|setting| path.starts_with(&setting.path))
-        {
+        if !settings.iter().any(|setting| path.starts_with(&setting.path)) {
             undocumented.push(path.join("."));
         }
     });
-    assert!(
-        undocumented.is_empty(),
-        "without a comment in values.yaml: {undocumented:?}"
-    );
+    assert!(undocumented.is_empty(), "without a comment in values.yaml: {undocumented:?}");
 }
 
 /// Visits the path of each scalar, list and empty object.

@@ -48,10 +48,8 @@ fn each_page_is_in_the_index() {
 fn relative_links_resolve() {
     let documents = documents();
     assert!(documents.len() > 15, "{documents:?}");
-    let texts: BTreeMap<PathBuf, String> = documents
-        .into_iter()
-        .map(|path| (path.clone(), prose(&read(&path))))
-        .collect();
+    let texts: BTreeMap<PathBuf, String> =
+        documents.into_iter().map(|path| (path.clone(), prose(&read(&path)))).collect();
     let mut checked = 0;
     let mut broken = Vec::new();
     for (document, text) in &texts {
@@ -147,9 +145,7 @@ fn anchors(text: &str) -> BTreeSet<String> {
     let headings = text.lines().filter(|line| line.starts_with('#'));
     let titles = headings.map(|line| line.trim_start_matches('#').trim().to_lowercase());
     let anchors = titles.map(|title| {
-        let kept = title
-            .chars()
-            .filter(|it| it.is_alphanumeric() || " -_".contains(*it));
+        let kept = title.chars().filter(|it| it.is_alphanumeric() || " -_".contains(*it));
         kept.map(|it| if it == ' ' { '-' } else { it }).collect()
     });
     anchors.collect()

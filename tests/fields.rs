@@ -8,11 +8,7 @@ use std::path::Path;
 use serde_json::Value;
 
 /// Fields whose subfields are defined by Kubernetes.
-const OPAQUE: [&str; 3] = [
-    "spec.template",
-    "spec.selector",
-    "spec.volumeClaimTemplates",
-];
+const OPAQUE: [&str; 3] = ["spec.template", "spec.selector", "spec.volumeClaimTemplates"];
 
 fn read(path: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
@@ -56,9 +52,7 @@ fn expanded(field: &str) -> Vec<String> {
     };
     let (alternatives, suffix) = rest.split_once('}').expect("a brace is closed");
     let names = alternatives.split(',');
-    names
-        .flat_map(|name| expanded(&format!("{prefix}{name}{suffix}")))
-        .collect()
+    names.flat_map(|name| expanded(&format!("{prefix}{name}{suffix}"))).collect()
 }
 
 /// The fields of a CRD that have no subfields.
@@ -100,28 +94,15 @@ fn is_within(leaf: &str, field: &str) -> bool {
 fn each_field_on_the_page_exists() {
     let mut leaves_by_kind: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let listed = listed();
-    for Listed {
-        kind,
-        field,
-        behavior,
-    } in &listed
-    {
+    for Listed { kind, field, behavior } in &listed {
         let words = ["same", "safer: ", "refused: ", "ours"];
-        assert!(
-            words.iter().any(|it| behavior.starts_with(it)),
-            "{field}: {behavior}"
-        );
-        let leaves = leaves_by_kind
-            .entry(kind.clone())
-            .or_insert_with(|| leaves(kind));
+        assert!(words.iter().any(|it| behavior.starts_with(it)), "{field}: {behavior}");
+        let leaves = leaves_by_kind.entry(kind.clone()).or_insert_with(|| leaves(kind));
         let exists = match behavior.starts_with("ours") {
             true => leaves.iter().any(|leaf| is_within(leaf, field)),
             false => leaves.contains(field),
         };
-        assert!(
-            exists || behavior.starts_with("refused: "),
-            "{kind} {field}"
-        );
+        assert!(exists || behavior.starts_with("refused: "), "{kind} {field}");
     }
     let bk_bcs_fields = listed.iter().filter(|it| !it.behavior.starts_with("ours"));
     assert_eq!(bk_bcs_fields.count(), 200, "the number of fields of bk-bcs");
@@ -130,18 +111,10 @@ fn each_field_on_the_page_exists() {
 #[test]
 fn each_field_of_the_crds_is_on_the_page() {
     let listed = listed();
-    for kind in [
-        "GameDeployment",
-        "GameStatefulSet",
-        "HookRun",
-        "HookTemplate",
-    ] {
+    for kind in ["GameDeployment", "GameStatefulSet", "HookRun", "HookTemplate"] {
         for leaf in leaves(kind) {
             let mut kind_fields = listed.iter().filter(|it| it.kind == kind);
-            assert!(
-                kind_fields.any(|it| is_within(&leaf, &it.field)),
-                "{kind} {leaf}"
-            );
+            assert!(kind_fields.any(|it| is_within(&leaf, &it.field)), "{kind} {leaf}");
         }
     }
 }

@@ -170,10 +170,7 @@ fn hostile_runs_are_kept_as_text() {
     let before = ALLOCATOR.current_usage();
     let run: HookRun = serde_json::from_str(&text).unwrap();
     let run = slim_run(run);
-    let (kept, peak) = (
-        ALLOCATOR.current_usage() - before,
-        ALLOCATOR.peak_usage() - before,
-    );
+    let (kept, peak) = (ALLOCATOR.current_usage() - before, ALLOCATOR.peak_usage() - before);
     println!("a run of {} bytes: {kept} kept, peak {peak}", text.len());
     assert!(kept < 2 * text.len(), "{kept} kept of {}", text.len());
     assert!(peak < 4 * text.len(), "peak {peak} for {}", text.len());
@@ -270,18 +267,10 @@ async fn long_requests_are_limited() {
         }});
         Arc::new(serde_json::from_value(run).unwrap())
     };
-    let call = |run: &Arc<HookRun>| Call {
-        run: Arc::clone(run),
-        metric: 0,
-        number: 1,
-        job: None,
-    };
+    let call = |run: &Arc<HookRun>| Call { run: Arc::clone(run), metric: 0, number: 1, job: None };
     let (silent, accepted) = serve(false);
     let (long, short) = (run(&silent, 900_000), run(&serve(true).0, 10));
-    let options = HttpOptions {
-        allow_loopback: true,
-        ..HttpOptions::default()
-    };
+    let options = HttpOptions { allow_loopback: true, ..HttpOptions::default() };
     let probe = Probe::new(options, None).unwrap();
     ALLOCATOR.reset_peak_usage();
     let before = ALLOCATOR.current_usage();

@@ -12,10 +12,7 @@ const PLACES: [(&str, &[u32]); 4] = [
     ("core/src", &[1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13]),
     ("src", &[9]),
     ("model/src", &[1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 13]),
-    (
-        "e2e/judge/src",
-        &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13],
-    ),
+    ("e2e/judge/src", &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]),
 ];
 
 /// The text of all sources in a folder.
@@ -36,13 +33,8 @@ fn invariants() -> Vec<u32> {
 /// The numbers that a source file cites, as `invariant 1`, `| 1: ...` or `"1: ..."`.
 fn cited(text: &str) -> Vec<u32> {
     let digits = |rest: &str| {
-        let end = rest
-            .find(|c: char| !c.is_ascii_digit())
-            .unwrap_or(rest.len());
-        rest[..end]
-            .parse()
-            .ok()
-            .map(|number: u32| (number, rest[end..].to_owned()))
+        let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        rest[..end].parse().ok().map(|number: u32| (number, rest[end..].to_owned()))
     };
     let mut found = Vec::new();
     // The first letter is left out, because it may be a capital.
@@ -66,14 +58,8 @@ fn each_invariant_is_cited_where_it_is_implemented_and_checked() {
     for (folder, wanted) in PLACES {
         let cited = cited(&text_of(folder));
         for number in wanted {
-            assert!(
-                invariants.contains(number),
-                "there is no invariant {number}"
-            );
-            assert!(
-                cited.contains(number),
-                "{folder} does not cite invariant {number}"
-            );
+            assert!(invariants.contains(number), "there is no invariant {number}");
+            assert!(cited.contains(number), "{folder} does not cite invariant {number}");
         }
         let unknown = cited.iter().find(|number| !invariants.contains(number));
         assert!(

@@ -11,10 +11,7 @@ use std::process::Command;
 use sources::{files, root};
 
 /// A folder of layers, each with the other layers that it may use.
-type Layers = (
-    &'static str,
-    &'static [(&'static str, &'static [&'static str])],
-);
+type Layers = (&'static str, &'static [(&'static str, &'static [&'static str])]);
 
 const CORE: Layers = (
     "core/src",
@@ -25,22 +22,11 @@ const CORE: Layers = (
         ("hook_run", &["api", "observed"]),
         ("sidecar_set", &["api", "observed"]),
         ("lifecycle", &["api", "observed", "write"]),
-        (
-            "workload",
-            &["api", "observed", "write", "hook_run", "sidecar_set"],
-        ),
+        ("workload", &["api", "observed", "write", "hook_run", "sidecar_set"]),
         ("expr", &["api"]),
         (
             "admission",
-            &[
-                "api",
-                "observed",
-                "hook_run",
-                "sidecar_set",
-                "lifecycle",
-                "workload",
-                "expr",
-            ],
+            &["api", "observed", "hook_run", "sidecar_set", "lifecycle", "workload", "expr"],
         ),
         ("lint", &["api", "expr", "admission"]),
     ],
@@ -58,17 +44,7 @@ const OPERATOR: Layers = (
         ("unguard", &[]),
         ("webhook", &["runtime", "kinds"]),
         ("metrics", &["runtime", "kinds", "reconcile", "webhook"]),
-        (
-            "manager",
-            &[
-                "runtime",
-                "kinds",
-                "provider",
-                "reconcile",
-                "webhook",
-                "metrics",
-            ],
-        ),
+        ("manager", &["runtime", "kinds", "provider", "reconcile", "webhook", "metrics"]),
     ],
 );
 
@@ -176,10 +152,7 @@ fn modules_of_the_planner_of_workloads_use_only_those_before_them() {
         if ["mod", "tests", "game_deployment", "game_stateful_set"].contains(&module) {
             continue;
         }
-        let text = text
-            .split("#[cfg(test)]\nmod tests {")
-            .next()
-            .unwrap_or_default();
+        let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
         let order = WORKLOAD_MODULES.iter().position(|it| *it == module);
         let order = order.unwrap_or_else(|| {
             panic!("{module} is not a known module: add it to WORKLOAD_MODULES")
@@ -191,11 +164,7 @@ fn modules_of_the_planner_of_workloads_use_only_those_before_them() {
             }
             let used = WORKLOAD_MODULES.iter().position(|it| *it == name);
             let is_before = used.is_some_and(|used| used <= order);
-            assert!(
-                is_before,
-                "{} uses workload::{name}, which {module} may not",
-                path.display()
-            );
+            assert!(is_before, "{} uses workload::{name}, which {module} may not", path.display());
         }
     }
     assert!(files_read > 40, "only {files_read} files were read");
@@ -222,22 +191,10 @@ fn may_measure_time(path: &Path) -> bool {
 /// The packages that a package is built from.
 fn dependencies(package: &str) -> Vec<String> {
     let mut tree = Command::new(env!("CARGO"));
-    tree.args([
-        "tree",
-        "--offline",
-        "--locked",
-        "--edges",
-        "normal",
-        "--prefix",
-        "none",
-    ]);
+    tree.args(["tree", "--offline", "--locked", "--edges", "normal", "--prefix", "none"]);
     tree.args(["--format", "{lib}", "--package", package]);
     let output = tree.current_dir(root()).output().expect("cargo");
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).expect("names");
     text.lines().map(str::to_owned).collect()
 }
@@ -258,10 +215,7 @@ fn the_core_is_built_without_client_runtime_or_io() {
         "tracing",
         "clap",
     ] {
-        assert!(
-            !found.contains(&foreign.to_owned()),
-            "the core is built with {foreign}"
-        );
+        assert!(!found.contains(&foreign.to_owned()), "the core is built with {foreign}");
     }
 }
 
@@ -269,17 +223,8 @@ fn the_core_is_built_without_client_runtime_or_io() {
 fn the_plugin_is_built_without_dependencies_of_the_operator() {
     let found = dependencies("kubectl-game");
     assert!(found.contains(&"kube_client".to_owned()), "{found:?}");
-    for foreign in [
-        "gamekeeper",
-        "rcgen",
-        "reqwest",
-        "axum",
-        "prometheus_client",
-    ] {
-        assert!(
-            !found.contains(&foreign.to_owned()),
-            "the plugin is built with {foreign}"
-        );
+    for foreign in ["gamekeeper", "rcgen", "reqwest", "axum", "prometheus_client"] {
+        assert!(!found.contains(&foreign.to_owned()), "the plugin is built with {foreign}");
     }
 }
 

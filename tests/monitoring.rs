@@ -21,8 +21,7 @@ fn read(path: impl AsRef<Path>) -> String {
 fn documented() -> BTreeSet<String> {
     let page = read("docs/metrics.md");
     let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
-    rows.filter_map(|row| Some(row.split_once('`')?.0.to_owned()))
-        .collect()
+    rows.filter_map(|row| Some(row.split_once('`')?.0.to_owned())).collect()
 }
 
 fn dashboards() -> Vec<PathBuf> {
@@ -109,9 +108,6 @@ fn log_commands_in_runbooks_set_tail_and_namespace() {
     for line in logs {
         assert!(line.contains("--tail="), "{line}");
         let is_operator = line.contains("app.kubernetes.io/name=gamekeeper");
-        assert!(
-            !is_operator || line.contains("-n gamekeeper-system"),
-            "{line}"
-        );
+        assert!(!is_operator || line.contains("-n gamekeeper-system"), "{line}");
     }
 }

@@ -64,15 +64,7 @@ impl Stage {
             self.folder.join("sources/0").display()
         );
         Command::new("unshare")
-            .args([
-                "--mount",
-                "--propagation",
-                "private",
-                "sh",
-                "-c",
-                &mount,
-                "sh",
-            ])
+            .args(["--mount", "--propagation", "private", "sh", "-c", &mount, "sh"])
             .arg(env!("CARGO_BIN_EXE_gamekeeper"))
             .args(["node-hook", "--node-process", &self.node.id().to_string()])
             .arg("--termination-log")
@@ -128,11 +120,7 @@ fn files_are_copied_and_the_script_gets_its_arguments_unchanged() {
     arguments.extend(words);
     let output = stage.run(&arguments);
     let shown: String = words.iter().map(|word| format!("[{word}]\n")).collect();
-    assert_eq!(
-        text(&output.stdout),
-        format!("{shown}/ world-2 /root \n"),
-        "{output:?}"
-    );
+    assert_eq!(text(&output.stdout), format!("{shown}/ world-2 /root \n"), "{output:?}");
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(stage.message(), "");
     for (name, content) in [("other", "data"), ("key", "of a ConfigMap")] {
@@ -147,10 +135,7 @@ fn files_are_copied_and_the_script_gets_its_arguments_unchanged() {
         .collect();
     names.sort();
     assert_eq!(names, ["key", "other", "show"]);
-    assert!(
-        !Path::new(&program).exists(),
-        "the script was copied to this machine"
-    );
+    assert!(!Path::new(&program).exists(), "the script was copied to this machine");
 }
 
 #[test]
@@ -166,10 +151,7 @@ fn the_exit_code_and_the_end_of_stderr_are_reported() {
     };
     let (code, message, output) =
         run("#!/bin/sh\necho out\necho first >&2\necho 'disk full' >&2\nexit 3\n");
-    assert_eq!(
-        (code, message.as_str()),
-        (Some(3), "stderr: first; disk full")
-    );
+    assert_eq!((code, message.as_str()), (Some(3), "stderr: first; disk full"));
     assert_eq!(text(&output.stdout), "out\n");
     assert_eq!(text(&output.stderr), "first\ndisk full\n");
     let (code, message, _) = run("#!/bin/sh\nkill -9 $$\n");
@@ -179,16 +161,10 @@ fn the_exit_code_and_the_end_of_stderr_are_reported() {
     assert_eq!((code, message.as_str()), (Some(1), "stderr: left"));
     let (code, message, _) = run("echo without a first line\n");
     assert_eq!(code, Some(125));
-    assert!(
-        message.contains("begin it with a line such as #!/bin/sh"),
-        "{message}"
-    );
+    assert!(message.contains("begin it with a line such as #!/bin/sh"), "{message}");
     let (code, message, _) = run("#!/no/such/interpreter\n");
     assert_eq!(code, Some(125));
-    assert!(
-        message.contains("the interpreter in its first line"),
-        "{message}"
-    );
+    assert!(message.contains("the interpreter in its first line"), "{message}");
 }
 
 #[test]
@@ -212,10 +188,7 @@ fn files_must_be_regular_and_within_their_source() {
     for (src, expected) in [
         ("missing", "cannot find /mnt/0/missing"),
         ("empty", "there is no file in /mnt/0/empty"),
-        (
-            "outside",
-            "/mnt/0/outside links to /etc/passwd, outside of its source",
-        ),
+        ("outside", "/mnt/0/outside links to /etc/passwd, outside of its source"),
         ("device", "links to /dev/null, outside of its source"),
         ("dir", "/mnt/0/dir/sub is a directory in a directory"),
     ] {
@@ -229,10 +202,7 @@ fn files_must_be_regular_and_within_their_source() {
     // An older file is replaced.
     stage.write_source("dir/file", "y");
     assert_eq!(copy("dir/file").0, Some(0));
-    assert_eq!(
-        fs::read_to_string(stage.on_node(&dst)).expect("a file"),
-        "y"
-    );
+    assert_eq!(fs::read_to_string(stage.on_node(&dst)).expect("a file"), "y");
 }
 
 #[test]
@@ -282,10 +252,6 @@ fn the_scripts_of_the_examples_print_labels_and_annotations() {
         let src = format!("/mnt/0/{folder}");
         let output = stage.run(&["--copy", &src, &dst, "--", &program, pairs[0], pairs[1]]);
         let expected = "the cluster labels and annotations key=value pair:location=xa node.alpha.kubernetes.io/test=hello";
-        assert_eq!(
-            text(&output.stdout),
-            format!("{expected}\n{last}\n"),
-            "{output:?}"
-        );
+        assert_eq!(text(&output.stdout), format!("{expected}\n{last}\n"), "{output:?}");
     }
 }

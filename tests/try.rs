@@ -64,10 +64,7 @@ fn run(template: &str, args: &[&str]) -> (String, i32) {
     let output = child.wait_with_output().expect("the program's output");
     let [stdout, stderr] =
         [output.stdout, output.stderr].map(|it| String::from_utf8_lossy(&it).into_owned());
-    (
-        stdout + &stderr,
-        output.status.code().expect("an exit code"),
-    )
+    (stdout + &stderr, output.status.code().expect("an exit code"))
 }
 
 #[test]
@@ -85,16 +82,8 @@ fn measurements_are_shown_and_the_exit_code_follows_the_phase() {
         )
     );
     for (ages, code, expected) in [
-        (
-            &[10, 10][..],
-            1,
-            "Failed: measurement 2 of metric webtest: ",
-        ),
-        (
-            &[25, 25][..],
-            3,
-            "Inconclusive: measurement 2 of metric webtest: ",
-        ),
+        (&[10, 10][..], 1, "Failed: measurement 2 of metric webtest: "),
+        (&[25, 25][..], 3, "Inconclusive: measurement 2 of metric webtest: "),
         (
             &[45][..],
             2,
@@ -114,11 +103,7 @@ fn a_template_that_cannot_run_ends_in_an_error_with_a_reason() {
         |condition| template(serve(&[45])).replace("asInt(result) > 30", condition);
     let template = template(1);
     for (template, args, expected) in [
-        (
-            template.clone(),
-            &[][..],
-            "gamekeeper: no value for PodIP: add --arg",
-        ),
+        (template.clone(), &[][..], "gamekeeper: no value for PodIP: add --arg"),
         (
             template.replace("successCondition", "sucessCondition"),
             &["--arg", "PodIP=127.0.0.1"][..],
@@ -158,10 +143,7 @@ spec:
 ";
     let zero = ["--arg", "players=0"];
     let (shown, exit) = run(template, &zero);
-    assert!(
-        shown.contains("the command was not run: with --exec-locally"),
-        "{shown}"
-    );
+    assert!(shown.contains("the command was not run: with --exec-locally"), "{shown}");
     assert_eq!(exit, 2, "{shown}");
     for (players, expected, code) in [
         ("players=0", "players 1: Successful 0\nSuccessful\n", 0),

@@ -11,9 +11,8 @@ fn read(path: impl AsRef<Path>) -> String {
 
 /// The version of Kubernetes that a go.mod requires, such as 1.30.14.
 fn required(go_mod: &str) -> Option<String> {
-    let version = go_mod
-        .lines()
-        .find_map(|line| line.trim().strip_prefix("k8s.io/kubernetes v"))?;
+    let version =
+        go_mod.lines().find_map(|line| line.trim().strip_prefix("k8s.io/kubernetes v"))?;
     Some(version.split(' ').next()?.to_owned())
 }
 
@@ -47,14 +46,8 @@ fn the_documents_name_the_oldest_version_that_is_tested() {
     let oldest = minor(tested().first_key_value().expect("a version").1);
     for (file, words) in [
         ("README.md", format!("Kubernetes 1.{oldest} ")),
-        (
-            "charts/gamekeeper/Chart.yaml",
-            format!("kubeVersion: \">=1.{oldest}.0-0\""),
-        ),
-        (
-            "charts/gamekeeper/README.md",
-            format!("needs Kubernetes 1.{oldest} "),
-        ),
+        ("charts/gamekeeper/Chart.yaml", format!("kubeVersion: \">=1.{oldest}.0-0\"")),
+        ("charts/gamekeeper/README.md", format!("needs Kubernetes 1.{oldest} ")),
         ("Makefile", format!("E2E_KUBERNETES=1.{oldest} ")),
     ] {
         assert!(read(file).contains(&words), "{file} lacks {words:?}");

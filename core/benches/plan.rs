@@ -6,10 +6,7 @@
 //! exceeds `GROWTH` or `LIMIT`.
 
 #[path = "../src/workload/tests/story/mod.rs"]
-#[expect(
-    dead_code,
-    reason = "the planner's tests use more of a story than the benchmark"
-)]
+#[expect(dead_code, reason = "the planner's tests use more of a story than the benchmark")]
 mod story;
 
 use std::process::ExitCode;
@@ -53,12 +50,7 @@ fn main() -> ExitCode {
     let wanted = std::env::args().skip(1).find(|arg| !arg.starts_with('-'));
     let is_wanted = |name: &str| wanted.as_ref().is_none_or(|wanted| name.contains(wanted));
     let [fewer, more] = PODS;
-    println!(
-        "{:<44}{:>28}{:>28}",
-        "",
-        format!("{fewer} pods"),
-        format!("{more} pods")
-    );
+    println!("{:<44}{:>28}{:>28}", "", format!("{fewer} pods"), format!("{more} pods"));
     println!(
         "{:<44}{:>10}{:>10}{:>8}{:>10}{:>10}{:>8}{:>8}",
         "ms", "p50", "p99", "actions", "p50", "p99", "actions", "growth"
@@ -112,24 +104,14 @@ impl std::fmt::Display for Row {
 type Measure = fn(i32) -> Planning;
 
 const PHASES: [(&str, Measure); 17] = [
-    ("GameDeployment: creating", |pods| {
-        measure(&growing(story(pods / 2, in_place()), pods))
-    }),
-    ("GameDeployment: settled", |pods| {
-        measure(settled(&mut story(pods, in_place())))
-    }),
-    ("GameDeployment: rolling update", |pods| {
-        measure(&half_updated(story(pods, rolling())))
-    }),
-    ("GameDeployment: in-place update", |pods| {
-        measure(&half_updated(story(pods, in_place())))
-    }),
+    ("GameDeployment: creating", |pods| measure(&growing(story(pods / 2, in_place()), pods))),
+    ("GameDeployment: settled", |pods| measure(settled(&mut story(pods, in_place())))),
+    ("GameDeployment: rolling update", |pods| measure(&half_updated(story(pods, rolling())))),
+    ("GameDeployment: in-place update", |pods| measure(&half_updated(story(pods, in_place())))),
     ("GameDeployment: in-place update, hooks waiting", |pods| {
         measure(&waiting_to_update(story(pods, with_hook(in_place()))))
     }),
-    ("GameDeployment: hot patch", |pods| {
-        measure(&half_updated(story(pods, hot_patch())))
-    }),
+    ("GameDeployment: hot patch", |pods| measure(&half_updated(story(pods, hot_patch())))),
     ("GameDeployment: scale-in, hooks to start", |pods| {
         measure(&shrinking(story(pods, with_hook(in_place())), 0))
     }),
@@ -137,10 +119,7 @@ const PHASES: [(&str, Measure); 17] = [
         measure(&shrinking(story(pods, with_hook(in_place())), pods / 2))
     }),
     ("GameDeployment: podsToDelete", |pods| {
-        measure(&with_pods_to_delete(
-            story(pods, with_hook(in_place())),
-            pods,
-        ))
+        measure(&with_pods_to_delete(story(pods, with_hook(in_place())), pods))
     }),
     ("GameDeployment: podsToDelete, no such pods", |pods| {
         measure(&with_missing_pods_to_delete(story(pods, in_place()), pods))
@@ -148,9 +127,7 @@ const PHASES: [(&str, Measure); 17] = [
     ("GameStatefulSet: creating", |pods| {
         measure(&growing(set(pods / 2, with_claims(in_place())), pods))
     }),
-    ("GameStatefulSet: settled", |pods| {
-        measure(settled(&mut set(pods, with_claims(in_place()))))
-    }),
+    ("GameStatefulSet: settled", |pods| measure(settled(&mut set(pods, with_claims(in_place()))))),
     ("GameStatefulSet: rolling update", |pods| {
         measure(&half_updated(set(pods, with_claims(rolling()))))
     }),
@@ -164,10 +141,7 @@ const PHASES: [(&str, Measure); 17] = [
         measure(&shrinking(set(pods, with_hook(with_claims(in_place()))), 0))
     }),
     ("GameStatefulSet: scale-in, hooks waiting", |pods| {
-        measure(&shrinking(
-            set(pods, with_hook(with_claims(in_place()))),
-            pods / 2,
-        ))
+        measure(&shrinking(set(pods, with_hook(with_claims(in_place()))), pods / 2))
     }),
 ];
 
@@ -185,11 +159,7 @@ fn measure<K: Planned + Serialize>(story: &Story<K>) -> Planning {
         })
         .collect();
     times.sort();
-    Planning {
-        median: times[ROUNDS / 2],
-        slow: times[ROUNDS * 99 / 100],
-        actions,
-    }
+    Planning { median: times[ROUNDS / 2], slow: times[ROUNDS * 99 / 100], actions }
 }
 
 fn with_update_type(type_: &str) -> Value {

@@ -77,9 +77,7 @@ pub fn condition(
 
 /// Whether this is one of the conditions of kstatus, which are absent when they do not hold.
 pub fn is_of_kstatus(type_: &str) -> bool {
-    [ConditionType::Reconciling, ConditionType::Stalled]
-        .iter()
-        .any(|it| it.as_str() == type_)
+    [ConditionType::Reconciling, ConditionType::Stalled].iter().any(|it| it.as_str() == type_)
 }
 
 #[cfg(test)]
@@ -91,17 +89,11 @@ mod tests {
     }
 
     fn why(reason: &str) -> Why {
-        Why {
-            reason: reason.to_owned(),
-            message: format!("because of {reason}"),
-        }
+        Why { reason: reason.to_owned(), message: format!("because of {reason}") }
     }
 
     fn blocked_since(second: i64) -> State {
-        State::Blocked {
-            why: why("Refused"),
-            since: Some(at(second)),
-        }
+        State::Blocked { why: why("Refused"), since: Some(at(second)) }
     }
 
     /// Type, time and next look, at each time of a history of states and generations.
@@ -160,11 +152,7 @@ mod tests {
     #[test]
     fn a_problem_in_a_long_rollout_gets_its_own_time() {
         let underway = (100, 1, State::Underway(why("RolloutUnderWay")));
-        let states = [
-            underway,
-            (500, 1, blocked_since(500)),
-            (510, 1, blocked_since(500)),
-        ];
+        let states = [underway, (500, 1, blocked_since(500)), (510, 1, blocked_since(500))];
         let shown = history(&states);
         assert_eq!(shown[1], ("Reconciling".to_owned(), 100, Some(510)));
         assert_eq!(shown[2], ("Stalled".to_owned(), 510, None));
@@ -172,10 +160,7 @@ mod tests {
 
     #[test]
     fn what_no_time_can_change_stalls_at_once() {
-        let state = State::Blocked {
-            why: why("Failed"),
-            since: None,
-        };
+        let state = State::Blocked { why: why("Failed"), since: None };
         let shown = history(&[(100, 1, state)]);
         assert_eq!(shown, [("Stalled".to_owned(), 100, None)]);
     }

@@ -43,19 +43,13 @@ pub fn canonical(template: &Value) -> Value {
         // The API server adds this field to embedded metadata; it has no effect on pods.
         metadata.remove("creationTimestamp");
         if metadata.is_empty() {
-            template
-                .as_object_mut()
-                .map(|template| template.remove("metadata"));
+            template.as_object_mut().map(|template| template.remove("metadata"));
         }
     }
     if let Some(spec) = template.get_mut("spec").and_then(Value::as_object_mut) {
         drop_defaults(spec, &POD_DEFAULTS);
         for list in ["containers", "initContainers"] {
-            for container in spec
-                .get_mut(list)
-                .and_then(Value::as_array_mut)
-                .into_iter()
-                .flatten()
+            for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten()
             {
                 canonical_container(container);
             }
@@ -69,25 +63,14 @@ fn canonical_container(container: &mut Value) {
         return;
     };
     drop_defaults(container, &CONTAINER_DEFAULTS);
-    for port in container
-        .get_mut("ports")
-        .and_then(Value::as_array_mut)
-        .into_iter()
-        .flatten()
-    {
+    for port in container.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
         if let Some(port) = port.as_object_mut() {
             drop_defaults(port, &[("protocol", "TCP")]);
         }
     }
     for kind in ["requests", "limits"] {
-        let quantities = container
-            .get_mut("resources")
-            .and_then(|it| it.get_mut(kind));
-        for (_, value) in quantities
-            .and_then(Value::as_object_mut)
-            .into_iter()
-            .flatten()
-        {
+        let quantities = container.get_mut("resources").and_then(|it| it.get_mut(kind));
+        for (_, value) in quantities.and_then(Value::as_object_mut).into_iter().flatten() {
             *value = Value::String(quantity::canonical(value));
         }
     }
@@ -100,10 +83,8 @@ const POD_DEFAULTS: [(&str, &str); 4] = [
     ("schedulerName", "default-scheduler"),
     ("terminationGracePeriodSeconds", "30"),
 ];
-const CONTAINER_DEFAULTS: [(&str, &str); 2] = [
-    ("terminationMessagePath", "/dev/termination-log"),
-    ("terminationMessagePolicy", "File"),
-];
+const CONTAINER_DEFAULTS: [(&str, &str); 2] =
+    [("terminationMessagePath", "/dev/termination-log"), ("terminationMessagePolicy", "File")];
 
 fn drop_defaults(object: &mut Map<String, Value>, defaults: &[(&str, &str)]) {
     object.retain(|key, value| {
@@ -111,9 +92,7 @@ fn drop_defaults(object: &mut Map<String, Value>, defaults: &[(&str, &str)]) {
             Value::String(text) => text.clone(),
             other => other.to_string(),
         };
-        !defaults
-            .iter()
-            .any(|(name, default)| name == key && *default == text)
+        !defaults.iter().any(|(name, default)| name == key && *default == text)
     });
 }
 
@@ -133,9 +112,7 @@ fn prune_empty(value: &Value) -> Option<Value> {
         }
         Value::Array(list) if list.is_empty() => None,
         Value::Array(list) => Some(Value::Array(
-            list.iter()
-                .map(|it| prune_empty(it).unwrap_or(Value::Null))
-                .collect(),
+            list.iter().map(|it| prune_empty(it).unwrap_or(Value::Null)).collect(),
         )),
         other => Some(other.clone()),
     }
@@ -143,10 +120,9 @@ fn prune_empty(value: &Value) -> Option<Value> {
 
 /// An empty object that has a meaning: without `emptyDir: {}`, for example, a volume has no source.
 fn meaningful_empty(key: &str, value: &Value) -> Option<Value> {
-    let has_meaning = !matches!(
-        key,
-        "metadata" | "resources" | "securityContext" | "labels" | "annotations"
-    ) && value.is_object();
+    let has_meaning =
+        !matches!(key, "metadata" | "resources" | "securityContext" | "labels" | "annotations")
+            && value.is_object();
     has_meaning.then(|| value.clone())
 }
 
@@ -177,10 +153,7 @@ mod tests {
     fn fields_with_a_meaning_are_kept() {
         let volume =
             json!({"spec": {"containers": [], "volumes": [{"name": "data", "emptyDir": {}}]}});
-        assert_eq!(
-            canonical(&volume).pointer("/spec/volumes/0/emptyDir"),
-            Some(&json!({}))
-        );
+        assert_eq!(canonical(&volume).pointer("/spec/volumes/0/emptyDir"), Some(&json!({})));
         let grace = json!({"spec": {"terminationGracePeriodSeconds": 60}});
         assert_ne!(canonical(&grace), canonical(&json!({"spec": {}})));
     }

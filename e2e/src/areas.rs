@@ -16,10 +16,7 @@ pub fn keep_selected(tests: &mut Vec<Test>) -> Result<()> {
         .collect();
     for (area, names) in &entries {
         let is_used = tests.iter().any(|test| test.name().starts_with(names));
-        ensure!(
-            is_used,
-            "the area {area} lists {names}, and no test has such a name"
-        );
+        ensure!(is_used, "the area {area} lists {names}, and no test has such a name");
     }
     let Ok(selected) = std::env::var("E2E_AREAS") else {
         return Ok(());
@@ -27,10 +24,7 @@ pub fn keep_selected(tests: &mut Vec<Test>) -> Result<()> {
     let selected: Vec<&str> = selected.split(',').collect();
     for area in &selected {
         let is_known = entries.iter().any(|(known, _)| known == area);
-        ensure!(
-            is_known,
-            "E2E_AREAS lists {area}, which is not in e2e/compatibility/areas"
-        );
+        ensure!(is_known, "E2E_AREAS lists {area}, which is not in e2e/compatibility/areas");
     }
     tests.retain(|test| {
         let mut of_selected = entries.iter().filter(|(area, _)| selected.contains(area));

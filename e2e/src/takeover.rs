@@ -42,19 +42,13 @@ pub async fn takeover(
         let object = event.object_ref.as_ref();
         event.received > start && object.is_some_and(|it| it.resource == "pods")
     };
-    let first_write = eventually(
-        "the standby writes a pod",
-        Duration::from_secs(120),
-        async || {
+    let first_write =
+        eventually("the standby writes a pod", Duration::from_secs(120), async || {
             let events = case.events()?;
-            let first = events
-                .iter()
-                .filter(|event| is_pod_write(event))
-                .map(|it| it.received);
+            let first = events.iter().filter(|event| is_pod_write(event)).map(|it| it.received);
             first.min().context("the standby has written no pod")
-        },
-    )
-    .await?;
+        })
+        .await?;
     case.until_settled(replicas).await?;
     standby.start().await?;
     Ok(first_write.duration_since(start).unsigned_abs())

@@ -140,15 +140,11 @@ async fn run(test: &Test) -> Result<()> {
 /// Where a test keeps its files: target/e2e/NAME.
 fn folder(test: &Test) -> Result<PathBuf> {
     let executable = std::env::current_exe()?;
-    let target = executable
-        .ancestors()
-        .nth(3)
-        .context("tests run from target/")?;
+    let target = executable.ancestors().nth(3).context("tests run from target/")?;
     Ok(target.join("e2e").join(test.name.replace("::", "/")))
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied())
-        .unwrap_or("no message")
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message")
 }

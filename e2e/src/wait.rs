@@ -38,9 +38,7 @@ pub async fn consistently(
     let start = Instant::now();
     while start.elapsed() < time {
         let elapsed = start.elapsed();
-        probe()
-            .await
-            .with_context(|| format!("no longer after {elapsed:?}: {description}"))?;
+        probe().await.with_context(|| format!("no longer after {elapsed:?}: {description}"))?;
         sleep(POLL).await;
     }
     Ok(())

@@ -57,18 +57,12 @@ async fn the_webhook_refuses_bad_manifests_with_the_linters_messages(
             .stdout
             .lines()
             .filter_map(|line| {
-                line.trim()
-                    .strip_prefix(&*file)?
-                    .strip_prefix(':')?
-                    .split_once(": ")
+                line.trim().strip_prefix(&*file)?.strip_prefix(':')?.split_once(": ")
             })
             .map(|(_, finding)| finding)
             .collect();
         for finding in bad.findings() {
-            ensure!(
-                found.contains(finding),
-                "{file}: {finding}\nlint: {found:#?}"
-            );
+            ensure!(found.contains(finding), "{file}: {finding}\nlint: {found:#?}");
         }
     }
 
@@ -76,15 +70,10 @@ async fn the_webhook_refuses_bad_manifests_with_the_linters_messages(
     let apply = ["apply", "--dry-run=server", "-f", "-"];
     case.kubectl_with(&apply, &good.to_string()).await?;
     let examples = EXAMPLES.map(|folder| format!("examples/{folder}"));
-    for folder in examples
-        .iter()
-        .map(String::as_str)
-        .chain(["e2e/manifests/good"])
-    {
+    for folder in examples.iter().map(String::as_str).chain(["e2e/manifests/good"]) {
         for path in manifests(folder)? {
             let path = path.to_string_lossy();
-            case.kubectl(&["apply", "--dry-run=server", "-f", &path])
-                .await?;
+            case.kubectl(&["apply", "--dry-run=server", "-f", &path]).await?;
         }
     }
     webhook.remove(case).await
@@ -105,11 +94,7 @@ async fn the_webhook_returns_the_api_servers_findings_about_templates(
     let bad = BadManifest::all("e2e/manifests/server")?;
     with_verdicts(case, async || {
         // An earlier attempt may have stored objects without a verdict.
-        let stored = [
-            "gamedeployment/game",
-            "gamestatefulset/world",
-            "sidecarset/log",
-        ];
+        let stored = ["gamedeployment/game", "gamestatefulset/world", "sidecarset/log"];
         let delete = ["delete", "--ignore-not-found"];
         case.kubectl(&[&delete[..], &stored].concat()).await?;
         BadManifest::check_all(&bad, case).await
@@ -128,10 +113,7 @@ async fn with_verdicts<T>(case: &Case, check: impl AsyncFn() -> Result<T>) -> Re
         let before = dry_runs_without_verdict(case).await?;
         let outcome = check().await;
         let after = dry_runs_without_verdict(case).await?;
-        ensure!(
-            after == before,
-            "dry runs without a verdict: {before}, then {after}"
-        );
+        ensure!(after == before, "dry runs without a verdict: {before}, then {after}");
         Ok(outcome)
     })
     .await?
@@ -144,13 +126,10 @@ async fn dry_runs_without_verdict(case: &Case) -> Result<u64> {
         let outcomes = ["outcome=\"timeout\"", "outcome=\"unavailable\""];
         line.contains("template_dry_runs_total{") && outcomes.iter().any(|it| line.contains(it))
     };
-    let counts = page
-        .lines()
-        .filter(is_undecided)
-        .map(|line| -> Result<u64> {
-            let (_, count) = line.rsplit_once(' ').context("no value")?;
-            Ok(count.parse::<u64>()?)
-        });
+    let counts = page.lines().filter(is_undecided).map(|line| -> Result<u64> {
+        let (_, count) = line.rsplit_once(' ').context("no value")?;
+        Ok(count.parse::<u64>()?)
+    });
     counts.sum()
 }
 
@@ -166,9 +145,7 @@ fn dry_runs(case: &Case) -> Result<Vec<String>> {
     let operator = case.operator.username();
     requests.retain(|event| event.user.username == operator && event.resource() == "podtemplates");
     ensure!(
-        requests
-            .iter()
-            .all(|event| event.uri.contains("dryRun=All")),
+        requests.iter().all(|event| event.uri.contains("dryRun=All")),
         "a template was stored: {requests:#?}"
     );
     let text = |event: Event| match event.request_object {
@@ -231,8 +208,7 @@ async fn a_dry_run_is_made_only_when_a_template_changes(case: &mut Case) -> Resu
 
     case.scale(3).await?;
     case.replace("/spec/updateStrategy/paused", true).await?;
-    case.kubectl(&["label", "gamedeployment", GAME, "team=red"])
-        .await?;
+    case.kubectl(&["label", "gamedeployment", GAME, "team=red"]).await?;
     case.set_image("game:v2").await?;
     until_dry_run(case, "game:v2").await?;
     // Changes outside the template cause no dry run.
@@ -241,14 +217,7 @@ async fn a_dry_run_is_made_only_when_a_template_changes(case: &mut Case) -> Resu
     ensure!(other_runs.is_empty(), "{other_runs:#?}");
     let add = json!([{"op": "add", "path": "/spec/template/spec/hostNetwrok", "value": true}]);
     let patch = format!("-p={add}");
-    let patch = [
-        "patch",
-        "gamedeployment",
-        GAME,
-        "--type=json",
-        "--dry-run=server",
-        &patch,
-    ];
+    let patch = ["patch", "gamedeployment", GAME, "--type=json", "--dry-run=server", &patch];
     let error = with_verdicts(case, async || case.refused(&patch, "").await).await?;
     let expected =
         "spec.template.spec.hostNetwrok: unknown field \"spec.template.spec.hostNetwrok\"";
@@ -274,10 +243,7 @@ async fn templates_are_admitted_without_permission_for_dry_runs(case: &mut Case)
     ensure_counted(case, "refused").await?;
     ensure_refused(case).await?;
     let log = std::fs::read_to_string(case.operator.log())?;
-    ensure!(
-        log.contains("admitting a pod template without the API server's verdict"),
-        "{log}"
-    );
+    ensure!(log.contains("admitting a pod template without the API server's verdict"), "{log}");
     webhook.remove(case).await
 }
 
@@ -300,10 +266,7 @@ async fn forbid_dry_runs(case: &Case) -> Result<()> {
     let rules = role["rules"].as_array_mut().context("no rules")?;
     let total = rules.len();
     rules.retain(|rule| rule["resources"] != json!(["podtemplates"]));
-    ensure!(
-        rules.len() == total - 1,
-        "expected exactly one rule for podtemplates"
-    );
+    ensure!(rules.len() == total - 1, "expected exactly one rule for podtemplates");
     let api = "rbac.authorization.k8s.io/v1";
     let reference =
         json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name});
@@ -328,8 +291,7 @@ async fn invalid_objects_stored_earlier_can_still_be_changed(case: &mut Case) ->
     case.apply(&invalid).await?;
     let webhook = Webhook::install(case, "2160h").await?;
     webhook.until_called(case).await?;
-    case.kubectl(&["label", "hooktemplate", "stored", "team=red"])
-        .await?;
+    case.kubectl(&["label", "hooktemplate", "stored", "team=red"]).await?;
     let policy = json!([{"op": "replace", "path": "/spec/policy", "value": "Ordered"}]);
     case.patch("hooktemplate/stored", policy).await?;
     case.scale(1).await?;
@@ -337,18 +299,9 @@ async fn invalid_objects_stored_earlier_can_still_be_changed(case: &mut Case) ->
     case.set_image("game:v2").await?;
     let bad_condition =
         json!([{"op": "add", "path": "/spec/metrics/0/failureCondition", "value": "a or b"}]);
-    let args = [
-        "patch",
-        "hooktemplate",
-        "stored",
-        "--type=json",
-        &format!("-p={bad_condition}"),
-    ];
+    let args = ["patch", "hooktemplate", "stored", "--type=json", &format!("-p={bad_condition}")];
     let error = case.refused(&args, "").await?;
-    ensure!(
-        error.contains("spec.metrics[0].failureCondition: "),
-        "{error}"
-    );
+    ensure!(error.contains("spec.metrics[0].failureCondition: "), "{error}");
     case.kubectl(&["delete", "hooktemplate", "stored"]).await?;
     webhook.remove(case).await
 }
@@ -376,15 +329,9 @@ async fn the_standby_serves_admission_and_nothing_is_blocked_without_operators(
     case.apply(BAD).await?;
     case.apply(&Game::in_place(1)).await?;
     let broken = Game::in_place(1).named("broken").set("/spec/replicas", -1);
-    let error = case
-        .refused(&["apply", "-f", "-"], &broken.to_string())
-        .await?;
-    ensure!(
-        error.contains("spec.replicas: Invalid value: -1"),
-        "{error}"
-    );
-    case.kubectl(&["run", "bystander", "--image=other:v1"])
-        .await?;
+    let error = case.refused(&["apply", "-f", "-"], &broken.to_string()).await?;
+    ensure!(error.contains("spec.replicas: Invalid value: -1"), "{error}");
+    case.kubectl(&["run", "bystander", "--image=other:v1"]).await?;
     case.kubectl(&["delete", "gamedeployment", GAME]).await?;
     webhook.remove(case).await
 }
@@ -418,26 +365,19 @@ async fn certificates_are_rotated_without_a_gap_or_a_restart(case: &mut Case) ->
     webhook.until_called(case).await?;
     let mut served = BTreeSet::new();
     // A new certificate is due when a third of the lifetime is left, and is served a tenth of the lifetime later.
-    consistently(
-        "the served certificate is trusted",
-        Duration::from_secs(120),
-        async || {
-            served.insert(webhook.served_certificate(case).await?);
-            let started = Instant::now();
-            let trusted = webhook.tls_handshake(case).await;
-            // If it took long, the CA bundle that it used may be outdated.
-            if started.elapsed() < Duration::from_secs(1) {
-                trusted?;
-            }
-            Ok(())
-        },
-    )
+    consistently("the served certificate is trusted", Duration::from_secs(120), async || {
+        served.insert(webhook.served_certificate(case).await?);
+        let started = Instant::now();
+        let trusted = webhook.tls_handshake(case).await;
+        // If it took long, the CA bundle that it used may be outdated.
+        if started.elapsed() < Duration::from_secs(1) {
+            trusted?;
+        }
+        Ok(())
+    })
     .await?;
     let count = served.len();
-    ensure!(
-        (2..=4).contains(&count),
-        "{count} certificates in two lifetimes"
-    );
+    ensure!((2..=4).contains(&count), "{count} certificates in two lifetimes");
     webhook.until_called(case).await?;
     let log = std::fs::read_to_string(case.operator.log())?;
     let created = log.matches("due=Create").count();

@@ -39,10 +39,7 @@ async fn good_manifests_and_examples_are_accepted(case: &mut Case) -> Result<()>
             case.kubectl(&["apply", "-f", &path]).await?;
             let output = case.kubectl(&["apply", "-f", &path]).await?;
             let changed = output.lines().find(|line| !line.ends_with(" unchanged"));
-            ensure!(
-                changed.is_none(),
-                "applying {path} again changed objects: {output}"
-            );
+            ensure!(changed.is_none(), "applying {path} again changed objects: {output}");
         }
     }
     Ok(())
@@ -102,16 +99,8 @@ async fn server_side_apply_merges_fields_of_two_managers(case: &mut Case) -> Res
         ],
         "volumes": [{"name": "logs", "emptyDir": {}}],
     }}}));
-    let args = |manager: &'static str| {
-        [
-            "apply",
-            "--server-side",
-            "--field-manager",
-            manager,
-            "-f",
-            "-",
-        ]
-    };
+    let args =
+        |manager: &'static str| ["apply", "--server-side", "--field-manager", manager, "-f", "-"];
     case.kubectl_with(&args("studio"), &game("game:1")).await?;
     case.kubectl_with(&args("platform"), &sidecar).await?;
     case.kubectl_with(&args("studio"), &game("game:2")).await?;
@@ -124,11 +113,7 @@ async fn server_side_apply_merges_fields_of_two_managers(case: &mut Case) -> Res
         {"name": "agent", "image": "agent:1"},
     ]);
     ensure!(spec["containers"] == expected, "{}", spec["containers"]);
-    ensure!(
-        spec["volumes"]
-            .as_array()
-            .is_some_and(|volumes| volumes.len() == 2)
-    );
+    ensure!(spec["volumes"].as_array().is_some_and(|volumes| volumes.len() == 2));
     let conflict = case.refused(&args("platform"), &game("game:3")).await?;
     let owner = "conflict with \"studio\": .spec.template.spec.containers[name=\"server\"].image";
     ensure!(conflict.contains(owner), "{conflict}");
@@ -150,8 +135,7 @@ fn workload(spec: Value) -> String {
 async fn apply_minimal(case: &mut Case) -> Result<[&'static str; 2]> {
     case.operator.terminate().await?;
     let path = repository().join("e2e/manifests/good/minimal.yaml");
-    case.kubectl(&["apply", "-f", &path.to_string_lossy()])
-        .await?;
+    case.kubectl(&["apply", "-f", &path.to_string_lossy()]).await?;
     Ok(["gamedeployments", "gamestatefulsets"])
 }
 
@@ -178,21 +162,11 @@ async fn kubectl_scales_workloads_through_their_scale_subresource(case: &mut Cas
         let resource = format!("{kind}/minimal");
         case.kubectl(&["scale", "--replicas=3", &resource]).await?;
         let status = r#"{"status": {"activeReplicas": 2, "labelSelector": "app=minimal"}}"#;
-        case.kubectl(&[
-            "patch",
-            &resource,
-            "--subresource=status",
-            "--type=merge",
-            "-p",
-            status,
-        ])
-        .await?;
+        case.kubectl(&["patch", &resource, "--subresource=status", "--type=merge", "-p", status])
+            .await?;
         let scale = case.get(&format!("{resource}/scale")).await?;
         ensure!(scale["spec"]["replicas"] == 3, "{scale}");
-        ensure!(
-            scale["status"] == json!({"replicas": 2, "selector": "app=minimal"}),
-            "{scale}"
-        );
+        ensure!(scale["status"] == json!({"replicas": 2, "selector": "app=minimal"}), "{scale}");
     }
     Ok(())
 }
@@ -201,8 +175,7 @@ async fn kubectl_prints_the_documented_columns(case: &mut Case) -> Result<()> {
     apply_minimal(case).await?;
     for name in ["hook-run", "hook-template"] {
         let path = repository().join(format!("e2e/manifests/good/{name}.yaml"));
-        case.kubectl(&["apply", "-f", &path.to_string_lossy()])
-            .await?;
+        case.kubectl(&["apply", "-f", &path.to_string_lossy()]).await?;
     }
     let workload = "NAME DESIRED UPDATED UPDATED_READY READY TOTAL AGE";
     let wide = format!("{workload} ACTIVE AVAILABLE STRATEGY PAUSED STEP REVISION");
@@ -214,12 +187,8 @@ async fn kubectl_prints_the_documented_columns(case: &mut Case) -> Result<()> {
         (&["get", "ht"], "NAME AGE"),
     ] {
         let printed = case.kubectl(args).await?;
-        let header: Vec<&str> = printed
-            .lines()
-            .next()
-            .unwrap_or_default()
-            .split_whitespace()
-            .collect();
+        let header: Vec<&str> =
+            printed.lines().next().unwrap_or_default().split_whitespace().collect();
         ensure!(header.join(" ") == columns, "{args:?}: {printed}");
     }
     let all = case.kubectl(&["get", "game", "-o", "name"]).await?;
@@ -229,12 +198,7 @@ async fn kubectl_prints_the_documented_columns(case: &mut Case) -> Result<()> {
         .filter_map(|line| line.split('.').next())
         .filter(|kind| *kind != "sidecarset")
         .collect();
-    let expected = [
-        "gamedeployment",
-        "gamestatefulset",
-        "hookrun",
-        "hooktemplate",
-    ];
+    let expected = ["gamedeployment", "gamestatefulset", "hookrun", "hooktemplate"];
     ensure!(kinds == BTreeSet::from(expected), "{all}");
     Ok(())
 }

@@ -60,8 +60,7 @@ fn waiting(view: &View) -> usize {
 /// number of pods that it believes to exist.
 async fn play(case: &Case, metrics: &MetricsApi, game: Game) -> Result<()> {
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
-    case.apply(retrying_hook_template("test", &case.hooks.url("/")))
-        .await?;
+    case.apply(retrying_hook_template("test", &case.hooks.url("/"))).await?;
     metrics.set(NEEDED, 40);
     case.apply(game.pre_delete("test")).await?;
     case.until_settled(40).await?;
@@ -70,8 +69,7 @@ async fn play(case: &Case, metrics: &MetricsApi, game: Game) -> Result<()> {
 
     metrics.set(NEEDED, 34);
     let has_six_waiting = |view: &View| view.number("/spec/replicas") == 34 && waiting(view) == 6;
-    case.until("six pods wait for their hook", has_six_waiting)
-        .await?;
+    case.until("six pods wait for their hook", has_six_waiting).await?;
     metrics.set(NEEDED, 36);
     until_read(case, metrics).await?;
     let view = case.view().await?;
@@ -85,8 +83,7 @@ async fn play(case: &Case, metrics: &MetricsApi, game: Game) -> Result<()> {
     })
     .await?;
     metrics.set(NEEDED, 30);
-    case.until("ten pods wait", |view| waiting(view) == 10)
-        .await?;
+    case.until("ten pods wait", |view| waiting(view) == 10).await?;
     case.hooks.answer("/", example_answer());
     case.until_settled(30).await?;
     case.kubectl(&["delete", "hpa", "--all"]).await?;
@@ -107,21 +104,14 @@ async fn until_read(case: &Case, metrics: &MetricsApi) -> Result<()> {
 async fn shows_what_serves(case: &Case) -> Result<()> {
     let workload = case.workload();
     let (_, name) = workload.split_once('/').unwrap_or_default();
-    let scale = case
-        .table(&["get", &workload, "--subresource=scale"])
-        .await?;
+    let scale = case.table(&["get", &workload, "--subresource=scale"]).await?;
     ensure!(scale.column("DESIRED")? == ["34"] && scale.column("AVAILABLE")? == ["34"]);
     let hpa = case.table(&["get", "hpa", name]).await?;
     ensure!(hpa.column("REPLICAS")? == ["34"]);
     let wide = case.table(&["get", &workload, "-o", "wide"]).await?;
     ensure!(wide.column("ACTIVE")? == ["34"] && wide.column("TOTAL")? == ["40"]);
-    let found = case
-        .get(&format!("horizontalpodautoscalers/{name}"))
-        .await?;
-    let average = text(
-        &found,
-        "/status/currentMetrics/0/external/current/averageValue",
-    );
+    let found = case.get(&format!("horizontalpodautoscalers/{name}")).await?;
+    let average = text(&found, "/status/currentMetrics/0/external/current/averageValue");
     ensure!(average == "1059m", "{average} a pod");
     Ok(())
 }

@@ -49,8 +49,7 @@ async fn the_first_pods_are_created_in_batches_and_added_ones_all_at_once(
 ) -> Result<()> {
     let game = Game::rolling(6).set(BATCH, "30%");
     // A pod must not become ready before all others of its batch are created.
-    case.apply(game.annotated("stage.gamekeeper/ready-seconds", "5"))
-        .await?;
+    case.apply(game.annotated("stage.gamekeeper/ready-seconds", "5")).await?;
     case.until_settled(6).await?;
     let most = most_unready(case)?;
     ensure!(most == 2, "up to {most} of the first pods were unready");
@@ -71,23 +70,14 @@ async fn a_build_that_never_becomes_ready_reaches_only_one_batch(case: &mut Case
             it.reason == "CreatingInBatches" && pods.any(|pod| it.message.contains(pod))
         })
     };
-    case.until(
-        "the status shows which pod the next batch waits for",
-        names_a_pod,
-    )
-    .await?;
-    case.consistently("there is one batch", 3, |view| view.pods.len() == 2)
-        .await?;
+    case.until("the status shows which pod the next batch waits for", names_a_pod).await?;
+    case.consistently("there is one batch", 3, |view| view.pods.len() == 2).await?;
     case.replace(BATCH, 3).await?;
-    case.until("a larger batch is filled", |view| view.pods.len() == 3)
-        .await?;
+    case.until("a larger batch is filled", |view| view.pods.len() == 3).await?;
     case.kill_operator().await?;
     case.operator.start().await?;
     case.until_planned(&case.workload()).await?;
-    case.consistently("a new leader keeps to the batch", 3, |view| {
-        view.pods.len() == 3
-    })
-    .await?;
+    case.consistently("a new leader keeps to the batch", 3, |view| view.pods.len() == 3).await?;
     case.set_image("game:v1").await?;
     case.until_settled(5).await?;
     Ok(())
@@ -97,12 +87,8 @@ async fn pods_of_a_parallel_set_are_created_in_batches(case: &mut Case) -> Resul
     case.use_stateful_set();
     let game = Game::parallel(5).set(BATCH, 2).image("game:nope");
     case.apply(game).await?;
-    case.until("the first batch is created", |view| {
-        view.shape() == "0:nope 1:nope"
-    })
-    .await?;
-    case.consistently("no further pod is created", 2, |view| view.pods.len() == 2)
-        .await?;
+    case.until("the first batch is created", |view| view.shape() == "0:nope 1:nope").await?;
+    case.consistently("no further pod is created", 2, |view| view.pods.len() == 2).await?;
     case.set_image("game:v1").await?;
     let view = case.until_settled(5).await?;
     view.ensure(view.shape() == "0:v1 1:v1 2:v1 3:v1 4:v1")

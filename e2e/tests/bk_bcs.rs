@@ -35,18 +35,13 @@ fn template(name: &str) -> Result<Value> {
 async fn scale_to_zero_with_polling_hook(case: &Case, count: i64) -> Result<()> {
     let mut polling = template("players-gone")?;
     let metric = &mut polling["spec"]["metrics"][0];
-    ensure!(
-        metric["successfulLimit"] == 1 && metric["failureLimit"].is_null(),
-        "{metric}"
-    );
+    ensure!(metric["successfulLimit"] == 1 && metric["failureLimit"].is_null(), "{metric}");
     metric["count"] = json!(count);
     metric["interval"] = json!("1s");
     metric["provider"]["web"]["url"] = json!(case.hooks.url("/hook"));
-    case.hooks
-        .answer("/hook", Answer::Json(json!({"result": 0})));
+    case.hooks.answer("/hook", Answer::Json(json!({"result": 0})));
     case.apply(polling).await?;
-    case.apply(Game::in_place(1).pre_delete("players-gone"))
-        .await?;
+    case.apply(Game::in_place(1).pre_delete("players-gone")).await?;
     case.until_settled(1).await?;
     case.scale(0).await
 }
@@ -64,8 +59,7 @@ async fn a_polling_hook_keeps_its_pod_until_it_succeeds(case: &mut Case) -> Resu
         is_kept_after_failures(view, 3) && view.phases("PreDelete") == ["Running"]
     })
     .await?;
-    case.hooks
-        .answer("/hook", Answer::Json(json!({"result": 1})));
+    case.hooks.answer("/hook", Answer::Json(json!({"result": 1})));
     case.until_settled(0).await?;
     Ok(())
 }
@@ -76,8 +70,7 @@ async fn a_hook_that_ends_without_success_keeps_its_pod(case: &mut Case) -> Resu
         is_kept_after_failures(view, 2) && view.phases("PreDelete") == ["Inconclusive"]
     })
     .await?;
-    case.consistently("the pod is kept", 3, |view| view.pods.len() == 1)
-        .await
+    case.consistently("the pod is kept", 3, |view| view.pods.len() == 1).await
 }
 
 async fn hooks_drain_and_restore_traffic_at_a_load_balancer(case: &mut Case) -> Result<()> {
@@ -90,9 +83,7 @@ async fn hooks_drain_and_restore_traffic_at_a_load_balancer(case: &mut Case) -> 
         case.apply(template).await?;
     }
     let game = Game::in_place(1).max_unavailable(1);
-    let game = game
-        .pre_inplace("traffic-gone")
-        .post_inplace("back-in-service");
+    let game = game.pre_inplace("traffic-gone").post_inplace("back-in-service");
     case.apply(game).await?;
     case.until_settled(1).await?;
     case.set_image("game:v2").await?;
@@ -106,23 +97,20 @@ async fn hooks_drain_and_restore_traffic_at_a_load_balancer(case: &mut Case) -> 
     })
     .await?;
     let ready = format!("{READY}=true");
-    case.kubectl(&["annotate", "pod", view.pods[0].name(), &ready])
-        .await?;
+    case.kubectl(&["annotate", "pod", view.pods[0].name(), &ready]).await?;
     let view = case.until_settled(1).await?;
     view.ensure(view.ready_with("game:v2") == 1)?;
     let deleting = view.pods[0].annotation(judge::names::DELETING);
     ensure!(deleting == Some("false"), "{deleting:?}");
     // The value "false" does not mark the pod, so the next update runs its hook before it changes anything.
     let removal = format!("{READY}-");
-    case.kubectl(&["annotate", "pod", view.pods[0].name(), &removal])
-        .await?;
+    case.kubectl(&["annotate", "pod", view.pods[0].name(), &removal]).await?;
     case.set_image("game:v3").await?;
     case.until("the next hook marks the pod again", |view| {
         view.pods[0].waits_for_hook() && view.phases("PreInplace") == ["Running"]
     })
     .await?;
-    case.kubectl(&["annotate", "pod", view.pods[0].name(), &ready])
-        .await?;
+    case.kubectl(&["annotate", "pod", view.pods[0].name(), &ready]).await?;
     let view = case.until_settled(1).await?;
     view.ensure(view.ready_with("game:v3") == 1 && is_true(&view.pods[0].0, "Ready"))
 }
@@ -154,16 +142,12 @@ async fn dry_runs_allocate_no_ports_from_pools(case: &mut Case) -> Result<()> {
             false => pods += usize::from(succeeded),
         }
     }
-    ensure!(
-        dry_runs > 0 && pods == 2,
-        "{dry_runs} dry runs, {pods} pods"
-    );
+    ensure!(dry_runs > 0 && pods == 2, "{dry_runs} dry runs, {pods} pods");
     Ok(())
 }
 
 async fn by_default_a_fifth_of_the_pods_is_updated_at_a_time(case: &mut Case) -> Result<()> {
-    case.apply(Game::rolling(10).annotated("stage.gamekeeper/ready-seconds", "2"))
-        .await?;
+    case.apply(Game::rolling(10).annotated("stage.gamekeeper/ready-seconds", "2")).await?;
     case.until_settled(10).await?;
     case.set_image("game:v2").await?;
     case.until_settled(10).await?;
@@ -202,12 +186,6 @@ async fn a_percentage_partition_of_a_set_rounds_up(case: &mut Case) -> Result<()
     case.until_settled(5).await?;
     case.set_image("game:v2").await?;
     let shape = "0:v1 1:v1 2:v1 3:v2 4:v2";
-    case.until("three of five pods keep their revision", |view| {
-        view.shape() == shape
-    })
-    .await?;
-    case.consistently("these pods are not updated", 2, |view| {
-        view.shape() == shape
-    })
-    .await
+    case.until("three of five pods keep their revision", |view| view.shape() == shape).await?;
+    case.consistently("these pods are not updated", 2, |view| view.shape() == shape).await
 }

@@ -89,10 +89,7 @@ async fn every_field_is_stored_as_written(case: &mut Case) -> Result<()> {
         let apply = ["apply", "--validate=strict", "-f", "-"];
         case.kubectl_with(&apply, &written.to_string()).await?;
         let stored = case.get(&resource).await?;
-        ensure!(
-            contains_all(&stored["spec"], &written["spec"]),
-            "{stored:#}"
-        );
+        ensure!(contains_all(&stored["spec"], &written["spec"]), "{stored:#}");
     }
     Ok(())
 }
@@ -100,8 +97,7 @@ async fn every_field_is_stored_as_written(case: &mut Case) -> Result<()> {
 /// Applies a workload with its hooks while no operator runs, then starts the operator.
 async fn apply_with_hooks(case: &mut Case, name: &str) -> Result<Prometheus> {
     let prometheus = Prometheus::scrape(case, &[]).await?;
-    case.hooks
-        .answer("/players", Answer::Json(json!({"players": 0})));
+    case.hooks.answer("/players", Answer::Json(json!({"players": 0})));
     case.operator.terminate().await?;
     case.operator.allow_commands();
     case.apply(room_template(case)).await?;
@@ -127,12 +123,10 @@ async fn set_version(case: &Case, containers: &[&str], version: &str) -> Result<
 }
 
 fn retries_are_off(view: &View) -> bool {
-    ["preDelete", "preInplace", "postInplace"]
-        .iter()
-        .all(|point| {
-            let retry = &view.game["spec"][format!("{point}UpdateStrategy")]["retry"];
-            retry.is_null() || *retry == false
-        })
+    ["preDelete", "preInplace", "postInplace"].iter().all(|point| {
+        let retry = &view.game["spec"][format!("{point}UpdateStrategy")]["retry"];
+        retry.is_null() || *retry == false
+    })
 }
 
 /// Waits until all hooks of a point have failed while their pods still exist, and retries them with another answer.
@@ -178,9 +172,7 @@ async fn update_with_retries(case: &Case, containers: &[&str]) -> Result<()> {
 /// are updated.
 async fn finish_steps(case: &Case, replicas: i64) -> Result<()> {
     let view = case
-        .until("the pause step pauses", |view| {
-            view.pause_reasons() == ["PausedByCanaryPauseStep"]
-        })
+        .until("the pause step pauses", |view| view.pause_reasons() == ["PausedByCanaryPauseStep"])
         .await?;
     view.ensure(view.count_with("game:v2") == 1 && view.step() == 1)?;
     let most = most_in_progress(&case.events()?);
@@ -195,10 +187,7 @@ async fn finish_steps(case: &Case, replicas: i64) -> Result<()> {
         ensure!(!case.hooks.calls(&format!("/{room}")).is_empty(), "{room}");
     }
     let most = most_in_progress(&case.events()?);
-    ensure!(
-        most == 2,
-        "{most} pods were updated at the same time, not 2 (maxUnavailable)"
-    );
+    ensure!(most == 2, "{most} pods were updated at the same time, not 2 (maxUnavailable)");
     Ok(())
 }
 
@@ -219,8 +208,7 @@ async fn recreate_all_but_one(
     case.hooks.answer("/players", players(5));
     set_version(case, containers, "v3").await?;
     // It stays until the hooks allow the other pods to be deleted.
-    case.until("a surge pod is created", |view| view.pods.len() > pods)
-        .await?;
+    case.until("a surge pod is created", |view| view.pods.len() > pods).await?;
     retry_failed(case, "preDelete", "/players", players(0)).await?;
     let view = case
         .until("one pod keeps its revision", |view| {
@@ -237,16 +225,9 @@ async fn every_field_of_a_game_deployment_takes_effect(case: &mut Case) -> Resul
     // The judge checks that the first pods are created in batches.
     let view = case.until_settled(4).await?;
     let gate = "/spec/readinessGates/0/conditionType";
-    view.ensure(
-        view.pods
-            .iter()
-            .all(|pod| text(&pod.0, gate) == "InPlaceUpdateReady"),
-    )?;
+    view.ensure(view.pods.iter().all(|pod| text(&pod.0, gate) == "InPlaceUpdateReady"))?;
     let listed = view.game.pointer("/spec/scaleStrategy/podsToDelete");
-    ensure!(
-        listed.is_none_or(|it| *it == json!([])),
-        "podsToDelete: {listed:?}"
-    );
+    ensure!(listed.is_none_or(|it| *it == json!([])), "podsToDelete: {listed:?}");
     case.until("retry is reset", retries_are_off).await?;
 
     ensure!(view.text("/status/labelSelector") == "app=arena");
@@ -260,10 +241,7 @@ async fn every_field_of_a_game_deployment_takes_effect(case: &mut Case) -> Resul
     );
     let images = images_by_pod(&case.events()?);
     let is_one_patch = |changes: &Vec<Vec<String>>| *changes == [["game:v2", "voice:v2"]];
-    ensure!(
-        images.len() == 4 && images.values().all(is_one_patch),
-        "{images:?}"
-    );
+    ensure!(images.len() == 4 && images.values().all(is_one_patch), "{images:?}");
 
     let view = recreate_all_but_one(case, "/spec/updateStrategy/partition", &containers, 4).await?;
     let status = &view.game["status"];
@@ -301,8 +279,7 @@ async fn every_field_of_a_game_stateful_set_takes_effect(case: &mut Case) -> Res
     for pod in &view.pods {
         view.ensure(text(&pod.0, "/spec/subdomain") == "worlds")?;
         view.ensure(pod.0["spec"]["readinessGates"].is_null())?;
-        case.get(&format!("persistentvolumeclaims/data-{}", pod.name()))
-            .await?;
+        case.get(&format!("persistentvolumeclaims/data-{}", pod.name())).await?;
     }
     case.until("retry is reset", retries_are_off).await?;
     ensure!(view.text("/status/labelSelector") == "app=world");
@@ -310,10 +287,7 @@ async fn every_field_of_a_game_stateful_set_takes_effect(case: &mut Case) -> Res
     finish_steps(case, 3).await?;
     let images = images_by_pod(&case.events()?);
     let is_in_order = |changes: &Vec<Vec<String>>| *changes == [["game:v2"], ["voice:v2"]];
-    ensure!(
-        images.len() == 3 && images.values().all(is_in_order),
-        "{images:?}"
-    );
+    ensure!(images.len() == 3 && images.values().all(is_in_order), "{images:?}");
     let partition = "/spec/updateStrategy/rollingUpdate/partition";
     let view = recreate_all_but_one(case, partition, &containers, 3).await?;
     view.ensure(view.pod(&ordinals[0])?.image() == "game:v2")?;
@@ -335,13 +309,7 @@ async fn every_field_of_a_hook_run_takes_effect(case: &mut Case) -> Result<()> {
     set_version(case, &["game"], "v2").await?;
     let players = |number: i64| Answer::Json(json!({"players": number}));
     // An error after timeoutSeconds, a failure, an inconclusive measurement, and two successes.
-    let answers = [
-        Answer::Never,
-        players(5),
-        players(-1),
-        players(0),
-        players(0),
-    ];
+    let answers = [Answer::Never, players(5), players(-1), players(0), players(0)];
     case.hooks.answer_in_sequence("/players", answers);
     let mut run = manifest(case, "hook-run", &prometheus.url)?;
     run["spec"]["args"][0]["value"] = json!(pod);
@@ -349,18 +317,13 @@ async fn every_field_of_a_hook_run_takes_effect(case: &mut Case) -> Result<()> {
     let status = until_phase(case, "every-field", "Successful").await?;
     let results = status["metricResults"].as_array().context("no results")?;
     let names: Vec<&str> = results.iter().map(|it| text(it, "/name")).collect();
-    ensure!(
-        names == ["players", "up", "marked", "command"],
-        "{status:#}"
-    );
+    ensure!(names == ["players", "up", "marked", "command"], "{status:#}");
     let expected = json!({
         "phase": "Successful", "count": 4, "successful": 2, "failed": 1, "inconclusive": 1, "error": 1,
         "consecutiveSuccessful": 2,
     });
     ensure!(contains_all(&results[0], &expected), "{status:#}");
-    let measurements = results[0]["measurements"]
-        .as_array()
-        .context("no measurements")?;
+    let measurements = results[0]["measurements"].as_array().context("no measurements")?;
     let time = |value: &Value| -> Result<jiff::Timestamp> {
         Ok(value.as_str().context("not a time")?.parse()?)
     };
@@ -369,21 +332,13 @@ async fn every_field_of_a_hook_run_takes_effect(case: &mut Case) -> Result<()> {
     let pause =
         time(&measurements[2]["startedAt"])?.duration_since(time(&measurements[1]["finishedAt"])?);
     ensure!(pause.as_secs() >= 1, "interval: {status:#}");
-    ensure!(
-        measurements.len() == 5 && measurements[4]["value"] == "0",
-        "{status:#}"
-    );
+    ensure!(measurements.len() == 5 && measurements[4]["value"] == "0", "{status:#}");
     let last = &measurements[4]["finishedAt"];
     let next = &results[1]["measurements"][0]["startedAt"];
     ensure!(time(last)? <= time(next)?, "policy Ordered: {status:#}");
     let calls = case.hooks.calls("/players");
     let has_header = |header: Option<&String>| header.is_some_and(|it| it == "0");
-    ensure!(
-        calls
-            .iter()
-            .all(|call| has_header(call.headers.get("x-limit"))),
-        "{calls:?}"
-    );
+    ensure!(calls.iter().all(|call| has_header(call.headers.get("x-limit"))), "{calls:?}");
 
     run["metadata"]["name"] = json!("ended");
     run["spec"]["terminate"] = json!(true);

@@ -37,16 +37,13 @@ async fn roll_out_to_first_pause(case: &Case, game: Game) -> Result<()> {
 }
 
 fn game_with_pause() -> Game {
-    Game::in_place(4)
-        .max_unavailable(2)
-        .steps(json!([{"partition": 3}, {"pause": {}}]))
+    Game::in_place(4).max_unavailable(2).steps(json!([{"partition": 3}, {"pause": {}}]))
 }
 
 async fn a_workload_recreated_during_a_canary_repeats_its_steps(case: &mut Case) -> Result<()> {
     roll_out_to_first_pause(case, game_with_pause()).await?;
     let before = case.view().await?;
-    case.kubectl(&["delete", &case.workload(), "--cascade=orphan"])
-        .await?;
+    case.kubectl(&["delete", &case.workload(), "--cascade=orphan"]).await?;
     case.apply(game_with_pause().image("game:v2")).await?;
     let after = case
         .until("paused at step 1 again", |view| {
@@ -54,10 +51,8 @@ async fn a_workload_recreated_during_a_canary_repeats_its_steps(case: &mut Case)
         })
         .await?;
     after.ensure(after.pod_names() == before.pod_names())?;
-    case.consistently("three pods keep the old build", 2, |view| {
-        view.ready_with("game:v1") == 3
-    })
-    .await?;
+    case.consistently("three pods keep the old build", 2, |view| view.ready_with("game:v1") == 3)
+        .await?;
     case.resume().await?;
     case.until_settled(4).await?;
     Ok(())
@@ -65,11 +60,9 @@ async fn a_workload_recreated_during_a_canary_repeats_its_steps(case: &mut Case)
 
 async fn a_rollback_at_a_failed_hook_takes_one_patch(case: &mut Case) -> Result<()> {
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
-    case.apply(hook_template("test", &case.hooks.url("/")))
-        .await?;
+    case.apply(hook_template("test", &case.hooks.url("/"))).await?;
     let steps = json!([{"partition": 2}, {"hook": {"templateName": "test"}}, {"partition": 0}]);
-    case.apply(Game::in_place(4).max_unavailable(2).steps(steps))
-        .await?;
+    case.apply(Game::in_place(4).max_unavailable(2).steps(steps)).await?;
     let stable = case.until_settled(4).await?;
     case.set_image("game:v2").await?;
     let view = case
@@ -89,11 +82,7 @@ async fn a_rollback_at_a_failed_hook_takes_one_patch(case: &mut Case) -> Result<
 
 async fn changed_steps_start_over(case: &mut Case) -> Result<()> {
     roll_out_to_first_pause(case, game_with_pause()).await?;
-    let hash = case
-        .view()
-        .await?
-        .text("/status/currentStepHash")
-        .to_owned();
+    let hash = case.view().await?.text("/status/currentStepHash").to_owned();
     case.replace(
         "/spec/updateStrategy/canary/steps",
         json!([{"partition": 3}, {"partition": 2}, {"pause": {}}]),
@@ -170,10 +159,7 @@ async fn a_server_side_apply_does_not_promote(case: &mut Case) -> Result<()> {
     case.until_settled(4).await?;
     let manifest = manifest.image("game:v2");
     case.server_side_apply(&manifest).await?;
-    case.until("paused at step 1", |view| {
-        view.step() == 1 && view.is_paused()
-    })
-    .await?;
+    case.until("paused at step 1", |view| view.step() == 1 && view.is_paused()).await?;
     case.server_side_apply(&manifest).await?;
     ensure_stays_at_step_one(case).await?;
     case.resume().await?;
@@ -220,19 +206,15 @@ async fn a_missing_hook_template_of_a_step_is_reported_until_it_exists(
     case.apply(game_with_pause().steps(steps)).await?;
     case.until_settled(4).await?;
     case.set_image("game:v2").await?;
-    let view = case
-        .until("the missing template is reported", |view| {
-            view.is_true("FailedUpdate")
-        })
-        .await?;
+    let view =
+        case.until("the missing template is reported", |view| view.is_true("FailedUpdate")).await?;
     let condition = view.condition("FailedUpdate");
     view.ensure(
         condition
             .is_some_and(|c| c.reason == "HookTemplateNotFound" && c.message.contains("\"later\"")),
     )?;
     view.ensure(view.step() == 1 && view.count_with("game:v2") == 1)?;
-    case.apply(hook_template("later", &case.hooks.url("/")))
-        .await?;
+    case.apply(hook_template("later", &case.hooks.url("/"))).await?;
     let view = case.until_settled(4).await?;
     view.ensure(view.condition("FailedUpdate").is_none())
 }

@@ -46,10 +46,7 @@ async fn helm_lint_passes(case: &mut Case) -> Result<()> {
 }
 
 fn kinds(objects: &[Value]) -> BTreeSet<&str> {
-    objects
-        .iter()
-        .filter_map(|it| it["kind"].as_str())
-        .collect()
+    objects.iter().filter_map(|it| it["kind"].as_str()).collect()
 }
 
 fn of_kind<'a>(objects: &'a [Value], kind: &str) -> Vec<&'a Value> {
@@ -93,10 +90,7 @@ async fn each_part_can_be_left_out(case: &mut Case) -> Result<()> {
         "ValidatingAdmissionPolicyBinding",
         "ValidatingWebhookConfiguration",
     ];
-    ensure!(
-        left_out == admission,
-        "without admission, {left_out:?} are left out"
-    );
+    ensure!(left_out == admission, "without admission, {left_out:?} are left out");
     let values = "image.digest=,image.tag=nightly,imagePullSecrets={a,b},podLabels.team=x,podAnnotations.a=b,\
         nodeSelector.pool=infra,tolerations[0].operator=Exists,topologySpreadConstraints=null,\
         priorityClass.create=false,priorityClass.name=high,replicas=0,fullnameOverride=keeper";
@@ -104,18 +98,12 @@ async fn each_part_can_be_left_out(case: &mut Case) -> Result<()> {
     let deployment = of_kind(&objects, "Deployment")[0];
     let pod = &deployment["spec"]["template"]["spec"];
     ensure!(deployment["metadata"]["name"] == "keeper", "{deployment:#}");
-    ensure!(
-        pod["containers"][0]["image"] == "gamekeeper:nightly",
-        "{pod:#}"
-    );
+    ensure!(pod["containers"][0]["image"] == "gamekeeper:nightly", "{pod:#}");
     ensure!(pod["imagePullSecrets"][1]["name"] == "b", "{pod:#}");
     ensure!(pod["priorityClassName"] == "high", "{pod:#}");
     ensure!(pod["topologySpreadConstraints"].is_null(), "{pod:#}");
     for (value, name) in [
-        (
-            "guardedPods.priorityClass.create=true",
-            "gamekeeper-guarded",
-        ),
+        ("guardedPods.priorityClass.create=true", "gamekeeper-guarded"),
         ("guardedPods.priorityClass.name=high", "high"),
     ] {
         let objects = render(program, &["--set", value]).await?;
@@ -131,62 +119,29 @@ async fn each_part_can_be_left_out(case: &mut Case) -> Result<()> {
 async fn wrong_values_are_refused_with_a_reason(case: &mut Case) -> Result<()> {
     for (value, reason) in [
         ("replcas=3", "additional properties 'replcas' not allowed"),
-        (
-            "hooks.secret=x",
-            "'/hooks': additional properties 'secret' not allowed",
-        ),
+        ("hooks.secret=x", "'/hooks': additional properties 'secret' not allowed"),
         ("replicas=many", "'/replicas': got string, want integer"),
         ("replicas=-1", "'/replicas': minimum"),
-        (
-            "watchNamespace=Games",
-            "'/watchNamespace': 'Games' does not match pattern",
-        ),
-        (
-            "image.digest=latest",
-            "'/image/digest': 'latest' does not match pattern",
-        ),
-        (
-            "log.format=xml",
-            "'/log/format': value must be one of 'text', 'json'",
-        ),
-        (
-            "log.level=warning",
-            "'/log/level': 'warning' does not match pattern",
-        ),
-        (
-            "hooks.secrets[0].namespace=games",
-            "missing property 'names'",
-        ),
+        ("watchNamespace=Games", "'/watchNamespace': 'Games' does not match pattern"),
+        ("image.digest=latest", "'/image/digest': 'latest' does not match pattern"),
+        ("log.format=xml", "'/log/format': value must be one of 'text', 'json'"),
+        ("log.level=warning", "'/log/level': 'warning' does not match pattern"),
+        ("hooks.secrets[0].namespace=games", "missing property 'names'"),
         ("hooks.jobs=yes", "'/hooks/jobs': got string, want boolean"),
-        (
-            "admission.port=8080",
-            "admission.port: 8080 is the port of metrics.port",
-        ),
+        ("admission.port=8080", "admission.port: 8080 is the port of metrics.port"),
         (
             "admission.deletionProtection=Some",
             "'/admission/deletionProtection': value must be one of",
         ),
-        (
-            "metrics.serviceMonitor.interval=often",
-            "'/metrics/serviceMonitor/interval'",
-        ),
-        (
-            "priorityClass.value=2000000000",
-            "'/priorityClass/value': maximum",
-        ),
+        ("metrics.serviceMonitor.interval=often", "'/metrics/serviceMonitor/interval'"),
+        ("priorityClass.value=2000000000", "'/priorityClass/value': maximum"),
         ("hooks.exec=games", "'/hooks/exec': got string, want array"),
-        (
-            "hooks.exec={games,games}",
-            "'/hooks/exec': items at 0 and 1 are equal",
-        ),
+        ("hooks.exec={games,games}", "'/hooks/exec': items at 0 and 1 are equal"),
         (
             "watchNamespace=a,hooks.exec={b}",
             "no hook runs in namespace b, because watchNamespace is a",
         ),
-        (
-            "sidecars.namespaces=Some",
-            "'/sidecars/namespaces': value must be one of",
-        ),
+        ("sidecars.namespaces=Some", "'/sidecars/namespaces': value must be one of"),
         (
             "priorityClass.name=high",
             "priorityClass: to use an existing PriorityClass (name), set create to false",
@@ -216,35 +171,24 @@ async fn wrong_values_are_refused_with_a_reason(case: &mut Case) -> Result<()> {
 
 async fn the_permissions_are_minimal(case: &mut Case) -> Result<()> {
     let program = &case.plane().helm;
-    let everything = render(
-        program,
-        &["--set=hooks.allSecrets=true,admission.enabled=true"],
-    )
-    .await?;
+    let everything =
+        render(program, &["--set=hooks.allSecrets=true,admission.enabled=true"]).await?;
     for role in everything.iter().filter(|it| it["rules"].is_array()) {
-        ensure!(
-            !role["rules"].to_string().contains('*'),
-            "a wildcard: {role:#}"
-        );
+        ensure!(!role["rules"].to_string().contains('*'), "a wildcard: {role:#}");
     }
     let rules = |objects: &[Value], kind: &str| {
         let roles = of_kind(objects, kind).into_iter();
         // The roles of users are tested with users, in `users`.
         let roles = roles.filter(|role| {
             let name = role["metadata"]["name"].as_str().unwrap_or_default();
-            !["-view", "-edit", "-admin"]
-                .iter()
-                .any(|it| name.ends_with(it))
+            !["-view", "-edit", "-admin"].iter().any(|it| name.ends_with(it))
         });
         let rules = roles.flat_map(|role| role["rules"].as_array().cloned().unwrap_or_default());
         rules.collect::<Vec<_>>()
     };
     let names = |rules: &[Value], resource: &str| {
-        let has_resource = |rule: &&Value| {
-            rule["resources"]
-                .to_string()
-                .contains(&format!("\"{resource}\""))
-        };
+        let has_resource =
+            |rule: &&Value| rule["resources"].to_string().contains(&format!("\"{resource}\""));
         rules
             .iter()
             .filter(has_resource)
@@ -253,10 +197,7 @@ async fn the_permissions_are_minimal(case: &mut Case) -> Result<()> {
     };
     let defaults = render(program, &[]).await?;
     let cluster_rules = rules(&defaults, "ClusterRole");
-    ensure!(
-        names(&cluster_rules, "secrets").is_empty(),
-        "{cluster_rules:#?}"
-    );
+    ensure!(names(&cluster_rules, "secrets").is_empty(), "{cluster_rules:#?}");
 
     let values =
         "hooks.secrets[0].namespace=games,hooks.secrets[0].names={match-api},hooks.jobs=false";
@@ -273,10 +214,7 @@ async fn the_permissions_are_minimal(case: &mut Case) -> Result<()> {
     );
     let values = ["--set=watchNamespace=games,sidecars.enabled=false"];
     let without_sidecars = render(program, &values).await?;
-    ensure!(
-        rules(&without_sidecars, "ClusterRole").len() == 3,
-        "{without_sidecars:#?}"
-    );
+    ensure!(rules(&without_sidecars, "ClusterRole").len() == 3, "{without_sidecars:#?}");
     let revision_rules =
         |objects: &[Value]| names(&rules(objects, "Role"), "controllerrevisions").len();
     // One rule for revisions of workloads, and one for those of SidecarSets.
@@ -287,24 +225,15 @@ async fn the_permissions_are_minimal(case: &mut Case) -> Result<()> {
     let namespaced_rules = rules(&scoped, "Role");
     ensure!(
         names(&namespaced_rules, "secrets")
-            == [
-                serde_json::json!(["match-api"]),
-                serde_json::json!(["gamekeeper-webhook"])
-            ],
+            == [serde_json::json!(["match-api"]), serde_json::json!(["gamekeeper-webhook"])],
         "{namespaced_rules:#?}"
     );
-    ensure!(
-        names(&namespaced_rules, "jobs").is_empty(),
-        "{namespaced_rules:#?}"
-    );
+    ensure!(names(&namespaced_rules, "jobs").is_empty(), "{namespaced_rules:#?}");
     for role in of_kind(&scoped, "Role") {
         let name = role["metadata"]["name"].as_str().unwrap_or_default();
         let system_suffixes = ["-lease", "-webhook", "-unguard", "-sidecars"];
-        let expected = if system_suffixes.iter().any(|it| name.ends_with(it)) {
-            SYSTEM
-        } else {
-            GAMES
-        };
+        let expected =
+            if system_suffixes.iter().any(|it| name.ends_with(it)) { SYSTEM } else { GAMES };
         ensure!(role["metadata"]["namespace"] == expected, "{role:#}");
     }
     Ok(())
@@ -319,11 +248,7 @@ async fn commands_are_allowed_only_in_the_listed_namespaces(case: &mut Case) -> 
 
     let objects = render(program, &["--set=hooks.exec={games,more}"]).await?;
     let allows_exec = |role: &&&Value| role["rules"].to_string().contains("pods/exec");
-    ensure!(
-        !of_kind(&objects, "ClusterRole")
-            .iter()
-            .any(|role| allows_exec(&role))
-    );
+    ensure!(!of_kind(&objects, "ClusterRole").iter().any(|role| allows_exec(&role)));
     let roles = of_kind(&objects, "Role");
     let roles: Vec<_> = roles.iter().filter(allows_exec).collect();
     for (role, namespace) in roles.iter().zip(["games", "more"]) {
@@ -333,15 +258,9 @@ async fn commands_are_allowed_only_in_the_listed_namespaces(case: &mut Case) -> 
         ensure!(role["metadata"]["namespace"] == namespace, "{role:#}");
         let bindings = of_kind(&objects, "RoleBinding");
         let has_same_metadata = |it: &&Value| it["metadata"] == role["metadata"];
-        let binding = bindings
-            .into_iter()
-            .find(has_same_metadata)
-            .context("no binding")?;
+        let binding = bindings.into_iter().find(has_same_metadata).context("no binding")?;
         ensure!(binding["roleRef"]["name"] == role["metadata"]["name"]);
-        ensure!(
-            binding["subjects"][0]["name"] == "gamekeeper",
-            "{binding:#}"
-        );
+        ensure!(binding["subjects"][0]["name"] == "gamekeeper", "{binding:#}");
     }
     ensure!(roles.len() == 2, "{roles:#?}");
     let deployment = of_kind(&objects, "Deployment")[0].to_string();
@@ -360,17 +279,11 @@ async fn crds_alerts_and_dashboards_are_rendered_unchanged(case: &mut Case) -> R
     ensure!(crds.len() == 5);
     for crd in crds {
         let plural = crd["spec"]["names"]["plural"].as_str().unwrap_or_default();
-        ensure!(
-            crd["spec"] == file(&format!("crds/{plural}.yaml"))?["spec"],
-            "{plural}"
-        );
+        ensure!(crd["spec"] == file(&format!("crds/{plural}.yaml"))?["spec"], "{plural}");
         // Deleting a CRD deletes all workloads of its kind, so no tool deletes it with the release.
         for (tool, keep) in [
             ("helm.sh/resource-policy", "keep"),
-            (
-                "argocd.argoproj.io/sync-options",
-                "Prune=false,Delete=false",
-            ),
+            ("argocd.argoproj.io/sync-options", "Prune=false,Delete=false"),
             ("kustomize.toolkit.fluxcd.io/prune", "disabled"),
         ] {
             let annotation = &crd["metadata"]["annotations"][tool];
@@ -388,9 +301,6 @@ async fn crds_alerts_and_dashboards_are_rendered_unchanged(case: &mut Case) -> R
             dashboards.insert(name.as_str());
         }
     }
-    ensure!(
-        dashboards == BTreeSet::from(["fleet.json", "rollout.json"]),
-        "{dashboards:?}"
-    );
+    ensure!(dashboards == BTreeSet::from(["fleet.json", "rollout.json"]), "{dashboards:?}");
     Ok(())
 }

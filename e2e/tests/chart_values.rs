@@ -111,10 +111,7 @@ async fn additions_to_pods_are_rendered_once(case: &mut Case) -> Result<()> {
     let zone = json!([{"name": "TZ", "value": "Europe/Berlin"}]);
     ensure!(container["env"] == zone, "{container:#}");
     let account = object(case, "ServiceAccount", &values).await?;
-    ensure!(
-        account["metadata"]["annotations"]["role"] == "arn:x",
-        "{account:#}"
-    );
+    ensure!(account["metadata"]["annotations"]["role"] == "arn:x", "{account:#}");
     let monitor = object(case, "ServiceMonitor", &values).await?;
     let labels = &monitor["metadata"]["labels"];
     ensure!(labels["app.kubernetes.io/name"] == "gamekeeper", "{labels}");
@@ -134,11 +131,8 @@ async fn referenced_labels_and_ports_exist(case: &mut Case) -> Result<()> {
     let labels = &template["metadata"]["labels"];
     let container = &template["spec"]["containers"][0];
     let ports = container["ports"].as_array().context("no ports")?;
-    let exists_on_container = |port: &Value| {
-        ports
-            .iter()
-            .any(|it| it["name"] == *port || it["containerPort"] == *port)
-    };
+    let exists_on_container =
+        |port: &Value| ports.iter().any(|it| it["name"] == *port || it["containerPort"] == *port);
     ensure!(exists_on_container(&json!(10443)), "{container:#}");
     let listen = json!("--webhook-listen=[::]:10443");
     let args = container["args"].as_array().context("no arguments")?;
@@ -150,16 +144,10 @@ async fn referenced_labels_and_ports_exist(case: &mut Case) -> Result<()> {
         let spec = &service["spec"];
         let target = &spec["ports"][0]["targetPort"];
         ensure!(selects(&spec["selector"], labels), "{service:#}");
-        ensure!(
-            target.is_string() && exists_on_container(target),
-            "{service:#}"
-        );
+        ensure!(target.is_string() && exists_on_container(target), "{service:#}");
     }
     let policy = &named("NetworkPolicy", "gamekeeper")?["spec"];
-    ensure!(
-        selects(&policy["podSelector"]["matchLabels"], labels),
-        "{policy:#}"
-    );
+    ensure!(selects(&policy["podSelector"]["matchLabels"], labels), "{policy:#}");
     let rules = policy["ingress"].as_array().context("no ingress rules")?;
     let allowed: Vec<_> = rules.iter().map(|rule| &rule["ports"][0]["port"]).collect();
     let all_exist =
@@ -168,19 +156,10 @@ async fn referenced_labels_and_ports_exist(case: &mut Case) -> Result<()> {
 
     let monitor = &named("ServiceMonitor", "gamekeeper")?["spec"];
     let selector = &monitor["selector"]["matchLabels"];
-    ensure!(
-        selects(selector, &metrics["metadata"]["labels"]),
-        "{monitor:#}"
-    );
-    ensure!(
-        !selects(selector, &webhook["metadata"]["labels"]),
-        "{monitor:#}"
-    );
+    ensure!(selects(selector, &metrics["metadata"]["labels"]), "{monitor:#}");
+    ensure!(!selects(selector, &webhook["metadata"]["labels"]), "{monitor:#}");
     let scraped = &monitor["endpoints"][0]["port"];
-    ensure!(
-        *scraped == metrics["spec"]["ports"][0]["name"],
-        "{monitor:#}"
-    );
+    ensure!(*scraped == metrics["spec"]["ports"][0]["name"], "{monitor:#}");
     Ok(())
 }
 
@@ -193,14 +172,8 @@ fn selects(selector: &Value, labels: &Value) -> bool {
 async fn values_of_the_wrong_type_or_format_are_refused(case: &mut Case) -> Result<()> {
     for (value, reason) in [
         ("image.tag=12", "'/image/tag': got number, want string"),
-        (
-            "image.tag=a:b",
-            "'/image/tag': 'a:b' does not match pattern",
-        ),
-        (
-            "extraArgs=--listen=x",
-            "'/extraArgs': got string, want array",
-        ),
+        ("image.tag=a:b", "'/image/tag': 'a:b' does not match pattern"),
+        ("extraArgs=--listen=x", "'/extraArgs': got string, want array"),
         ("extraEnv[0].value=x", "missing property 'name'"),
         ("metrics.alerts.stuckSeconds=1h", "got string, want integer"),
         ("metrics.alerts.runbookUrl=docs", "does not match pattern"),
@@ -232,9 +205,8 @@ async fn alerts_have_the_thresholds_and_runbooks_of_the_values(case: &mut Case) 
     }
     let operations = std::fs::read_to_string(repository().join("docs/operations.md"))?;
     let headings = operations.lines().filter_map(|it| it.strip_prefix("## "));
-    let anchors: Vec<String> = headings
-        .map(|it| it.to_lowercase().replace('\'', "").replace(' ', "-"))
-        .collect();
+    let anchors: Vec<String> =
+        headings.map(|it| it.to_lowercase().replace('\'', "").replace(' ', "-")).collect();
     for rule in rules {
         let url = rule["annotations"]["runbook_url"].as_str();
         let anchor = url.and_then(|url| url.strip_prefix("https://example.com/operations.md#"));
@@ -246,11 +218,7 @@ async fn alerts_have_the_thresholds_and_runbooks_of_the_values(case: &mut Case) 
     let mut find = Command::new(repository().join("e2e/cluster/prometheus.sh"));
     let prometheus = run(&mut find, "").await?;
     let promtool = Path::new(prometheus.trim()).with_file_name("promtool");
-    run(
-        Command::new(promtool).args(["check", "rules"]).arg(&rules),
-        "",
-    )
-    .await?;
+    run(Command::new(promtool).args(["check", "rules"]).arg(&rules), "").await?;
     Ok(())
 }
 
@@ -259,21 +227,12 @@ async fn the_command_in_the_notes_creates_a_workload(case: &mut Case) -> Result<
     let folder = case.folder().join("packaged");
     std::fs::create_dir_all(&folder)?;
     let mut package = helm(&case.plane().helm);
-    package
-        .args(["package", CHART, "--destination"])
-        .arg(&folder);
+    package.args(["package", CHART, "--destination"]).arg(&folder);
     run(&mut package, "").await?;
-    let values = format!(
-        "crds.install=false,fullnameOverride=notes,watchNamespace={}",
-        case.namespace
-    );
+    let values =
+        format!("crds.install=false,fullnameOverride=notes,watchNamespace={}", case.namespace);
     let mut install = Command::new(&case.plane().helm);
-    install.args([
-        "install",
-        "gamekeeper",
-        "gamekeeper-0.1.0.tgz",
-        "--dry-run=client",
-    ]);
+    install.args(["install", "gamekeeper", "gamekeeper-0.1.0.tgz", "--dry-run=client"]);
     install.args(["--set", &values]);
     install.env("KUBECONFIG", &case.plane().kubeconfig);
     let printed = run(install.current_dir(&folder), "").await?;
@@ -284,12 +243,7 @@ async fn the_command_in_the_notes_creates_a_workload(case: &mut Case) -> Result<
     let mut command = shell.command(&format!("{}\nEND\n", &notes[start..end]));
     let applied = run_unchecked(command.current_dir(&folder)).await?;
     ensure!(applied.stdout.contains("hello created"), "{applied:?}");
-    let ready = [
-        "wait",
-        "gamedeployment/hello",
-        "--for=condition=Ready",
-        "--timeout=120s",
-    ];
+    let ready = ["wait", "gamedeployment/hello", "--for=condition=Ready", "--timeout=120s"];
     case.kubectl(&ready).await?;
     Ok(())
 }

@@ -49,11 +49,7 @@ async fn create_settled(case: &Case, policy: &str, replicas: i64) -> Result<View
 }
 
 async fn update(case: &Case, log: &str, game: &str, proxy: &str) -> Result<()> {
-    case.patch(
-        &format!("gamedeployment/{GAME}"),
-        image_patch(log, game, proxy),
-    )
-    .await?;
+    case.patch(&format!("gamedeployment/{GAME}"), image_patch(log, game, proxy)).await?;
     Ok(())
 }
 
@@ -94,10 +90,7 @@ async fn containers_are_updated_one_after_the_other(case: &mut Case) -> Result<(
     for pod in &view.pods {
         view.ensure(images(pod) == ["log:v2", "game:v2", "proxy:v2"])?;
         let patched = patched_images(case, pod.name())?;
-        ensure!(
-            patched == [["log:v2"], ["game:v2"], ["proxy:v2"]],
-            "{patched:?}"
-        );
+        ensure!(patched == [["log:v2"], ["game:v2"], ["proxy:v2"]], "{patched:?}");
     }
     let created_runs = |point: &str| {
         let events = case.events()?;
@@ -110,17 +103,9 @@ async fn containers_are_updated_one_after_the_other(case: &mut Case) -> Result<(
         Ok::<_, anyhow::Error>(runs.filter(has_point).collect::<Vec<_>>())
     };
     let pre_inplace = created_runs("PreInplace")?;
-    ensure!(
-        pre_inplace.len() == 2 && created_runs("PostInplace")?.len() == 2,
-        "{pre_inplace:?}"
-    );
-    let args = pre_inplace[0]["spec"]["args"]
-        .as_array()
-        .context("no arguments")?;
-    let mut modified: Vec<&str> = args
-        .iter()
-        .filter_map(|arg| arg["value"].as_str())
-        .collect();
+    ensure!(pre_inplace.len() == 2 && created_runs("PostInplace")?.len() == 2, "{pre_inplace:?}");
+    let args = pre_inplace[0]["spec"]["args"].as_array().context("no arguments")?;
+    let mut modified: Vec<&str> = args.iter().filter_map(|arg| arg["value"].as_str()).collect();
     modified.sort_unstable();
     ensure!(modified == ["game", "log", "proxy"], "{args:?}");
     Ok(())
@@ -132,10 +117,7 @@ async fn a_container_that_never_runs_blocks_the_next_one_until_a_revert(
     create_settled(case, "OrderedUpdated", 1).await?;
     update(case, "log:v2", "game:nope", "proxy:v2").await?;
     let partly_updated = ["log:v2", "game:nope", "proxy:v1"];
-    case.until("the game's image is set", |view| {
-        images(&view.pods[0]) == partly_updated
-    })
-    .await?;
+    case.until("the game's image is set", |view| images(&view.pods[0]) == partly_updated).await?;
     case.consistently("the proxy waits", 3, |view| {
         images(&view.pods[0]) == partly_updated
             && view.phases("PostInplace").is_empty()
@@ -145,9 +127,7 @@ async fn a_container_that_never_runs_blocks_the_next_one_until_a_revert(
     update(case, "log:v1", "game:v1", "proxy:v1").await?;
     let view = case.until_settled(1).await?;
     view.ensure(images(&view.pods[0]) == ["log:v1", "game:v1", "proxy:v1"])?;
-    let proxy = view.pods[0]
-        .0
-        .pointer("/status/containerStatuses/1/restartCount");
+    let proxy = view.pods[0].0.pointer("/status/containerStatuses/1/restartCount");
     view.ensure(proxy == Some(&json!(0)))
 }
 
@@ -155,14 +135,8 @@ async fn ordered_ready_waits_until_each_container_is_ready(case: &mut Case) -> R
     create_settled(case, "OrderedReady", 1).await?;
     update(case, "log:v2", "game:v2-neverready", "proxy:v2").await?;
     let partly_updated = ["log:v2", "game:v2-neverready", "proxy:v1"];
-    case.until("the game's image is set", |view| {
-        images(&view.pods[0]) == partly_updated
-    })
-    .await?;
-    case.consistently("the proxy waits", 3, |view| {
-        images(&view.pods[0]) == partly_updated
-    })
-    .await?;
+    case.until("the game's image is set", |view| images(&view.pods[0]) == partly_updated).await?;
+    case.consistently("the proxy waits", 3, |view| images(&view.pods[0]) == partly_updated).await?;
     case.replace(POLICY, "OrderedUpdated").await?;
     case.until("the proxy's image is set", |view| {
         images(&view.pods[0]) == ["log:v2", "game:v2-neverready", "proxy:v2"]

@@ -69,9 +69,8 @@ async fn the_sidecars_of_the_example_are_in_its_pods(case: &mut Case) -> Result<
 
 async fn every_examples_folder_is_tested(_: &mut Case) -> Result<()> {
     let folders = std::fs::read_dir(repository().join("examples"))?;
-    let mut found: Vec<PathBuf> = folders
-        .map(|folder| Ok(folder?.file_name().into()))
-        .collect::<Result<_>>()?;
+    let mut found: Vec<PathBuf> =
+        folders.map(|folder| Ok(folder?.file_name().into())).collect::<Result<_>>()?;
     found.sort();
     // This folder is tested in `lifecycle_hooks`, on a control plane of its own.
     let tested_elsewhere = PathBuf::from("lifecycle");
@@ -89,14 +88,10 @@ async fn apply_each(case: &Case, folder: &str) -> Result<()> {
         let applied = case.kubectl(&["apply", "-f", &path]).await?;
         let is_workload =
             |name: &&str| name.starts_with("gamedeployment") || name.starts_with("gamestatefulset");
-        let created = applied
-            .lines()
-            .filter_map(|line| line.strip_suffix(" created"));
+        let created = applied.lines().filter_map(|line| line.strip_suffix(" created"));
         for workload in created.filter(is_workload) {
             let wait = ["wait", workload, "--for=condition=Ready", "--timeout=120s"];
-            case.kubectl(&wait)
-                .await
-                .with_context(|| path.to_string())?;
+            case.kubectl(&wait).await.with_context(|| path.to_string())?;
         }
         case.kubectl(&["delete", "-f", &path]).await?;
     }
@@ -117,14 +112,11 @@ async fn apply_each_with_volumes(case: &Case, folder: &str, pods: &[&str]) -> Re
                 "claimRef": {"namespace": case.namespace, "name": format!("data-{pod}")},
             },
         });
-        case.plane()
-            .kubectl(&["apply", "-f", "-"], &volume.to_string())
-            .await?;
+        case.plane().kubectl(&["apply", "-f", "-"], &volume.to_string()).await?;
     }
     let outcome = apply_each(case, folder).await;
     for pod in pods {
-        case.kubectl(&["delete", "pv", &name(pod), "--wait=false"])
-            .await?;
+        case.kubectl(&["delete", "pv", &name(pod), "--wait=false"]).await?;
     }
     outcome
 }

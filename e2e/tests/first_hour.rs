@@ -35,10 +35,7 @@ const SECTIONS: [&[Section]; 3] = [
         (WALKTHROUGHS, "A canary, step by step"),
         (WALKTHROUGHS, "kubectl game"),
     ],
-    &[
-        (WALKTHROUGHS, "A deletion guarded by a hook"),
-        (WALKTHROUGHS, "What kubectl apply refuses"),
-    ],
+    &[(WALKTHROUGHS, "A deletion guarded by a hook"), (WALKTHROUGHS, "What kubectl apply refuses")],
 ];
 
 /// Namespace of the release in the README.
@@ -60,10 +57,7 @@ const NOT_RUN: [(&str, &str); 12] = [
         "docker build",
         "needs a container engine and a registry; e2e/image/check.sh builds what it can",
     ),
-    (
-        "gamekeeper lint",
-        "run as kubectl game lint, which is the same code",
-    ),
+    ("gamekeeper lint", "run as kubectl game lint, which is the same code"),
     ("gamekeeper try", "tested by tests/try.rs"),
     (
         "kubectl game status cluster/",
@@ -78,25 +72,18 @@ const NOT_RUN: [(&str, &str); 12] = [
         "needs a guarded pod without a workload, and the runbooks leave none; tested by kubectl-game/tests/program",
     ),
     ("kubectl logs", "nodes are simulated and have no logs"),
-    (
-        "kubectl -n gamekeeper-system logs",
-        "nodes are simulated and have no logs",
-    ),
+    ("kubectl -n gamekeeper-system logs", "nodes are simulated and have no logs"),
 ];
 
 /// Runbooks that other tests follow, because they need a release that cannot be uninstalled, or whose namespace is gone.
-const FOLLOWED_ELSEWHERE: [&str; 2] = [
-    "The release cannot be uninstalled",
-    "The namespace of the operator was deleted",
-];
+const FOLLOWED_ELSEWHERE: [&str; 2] =
+    ["The release cannot be uninstalled", "The namespace of the operator was deleted"];
 
 /// Commands in the documents' prose.
 const INLINE: [&str; 2] = ["make help", "gamekeeper run --help"];
 
 fn is_run(command: &str) -> bool {
-    !NOT_RUN
-        .iter()
-        .any(|(prefix, _)| command.starts_with(prefix))
+    !NOT_RUN.iter().any(|(prefix, _)| command.starts_with(prefix))
 }
 
 fn read(document: &str) -> Result<String> {
@@ -128,10 +115,7 @@ fn ensure_all_commands_are_run(document: &str, minimum: usize) -> Result<()> {
         programs.iter().any(|program| code.starts_with(program))
     };
     for command in code_in_prose.filter(is_command).filter(|it| is_run(it)) {
-        ensure!(
-            INLINE.contains(&command),
-            "{document}: no test runs `{command}`"
-        );
+        ensure!(INLINE.contains(&command), "{document}: no test runs `{command}`");
     }
     Ok(())
 }
@@ -148,10 +132,7 @@ async fn the_first_hour_prints_what_the_readme_shows(case: &mut Case) -> Result<
 }
 
 async fn a_canary_prints_what_the_walkthrough_shows(case: &mut Case) -> Result<()> {
-    on_an_empty_cluster(case, "canary", async |reader| {
-        reader.follow(SECTIONS[1]).await
-    })
-    .await
+    on_an_empty_cluster(case, "canary", async |reader| reader.follow(SECTIONS[1]).await).await
 }
 
 async fn a_guarded_deletion_and_the_runbooks_print_what_the_documents_show(
@@ -218,12 +199,7 @@ impl Reader<'_> {
     async fn follow_operations(&mut self) -> Result<()> {
         let example = "kubectl apply -f examples/features/hooks-around-an-update.yaml";
         self.run(&command("Before", example), "checked").await?;
-        let first_run = [
-            "get",
-            "hookruns",
-            "-o",
-            "jsonpath={.items[0].metadata.name}",
-        ];
+        let first_run = ["get", "hookruns", "-o", "jsonpath={.items[0].metadata.name}"];
         let run = self.plane.kubectl(&first_run, "").await?;
         let (mut steps, mut last) = (Vec::new(), None);
         let mut followed = commands(&read("docs/operations.md")?)?;
@@ -283,9 +259,5 @@ impl Reader<'_> {
 }
 
 fn command(section: &str, line: &str) -> DocCommand {
-    DocCommand {
-        section: section.to_owned(),
-        command: line.to_owned(),
-        output: Vec::new(),
-    }
+    DocCommand { section: section.to_owned(), command: line.to_owned(), output: Vec::new() }
 }

@@ -71,10 +71,7 @@ async fn ensure_no_request_ends_the_match(case: &Case, pod: &str) -> Result<()> 
     ensure!(error.contains(&players), "{error}");
     let target = format!("pod/{pod}");
     let deadline = r#"-p={"spec":{"activeDeadlineSeconds":1}}"#;
-    for args in [
-        ["set", "image", &target, "game=game:v9"],
-        ["patch", "pod", pod, deadline],
-    ] {
+    for args in [["set", "image", &target, "game=game:v9"], ["patch", "pod", pod, deadline]] {
         ensure_refused(&args, &players).await?;
         ensure_refused(&args, &release).await?;
     }
@@ -103,13 +100,7 @@ async fn no_client_ends_a_guarded_match(case: &mut Case) -> Result<()> {
     let budget = budgets[0].as_str();
     for args in [
         &["delete", "pdb", budget][..],
-        &[
-            "patch",
-            "pdb",
-            budget,
-            "--type=merge",
-            r#"-p={"spec":{"minAvailable":1}}"#,
-        ],
+        &["patch", "pdb", budget, "--type=merge", r#"-p={"spec":{"minAvailable":1}}"#],
     ] {
         let error = case.refused(args, "").await?;
         ensure!(error.contains("only the operator"), "{error}");
@@ -118,14 +109,12 @@ async fn no_client_ends_a_guarded_match(case: &mut Case) -> Result<()> {
     case.hooks.answer("/", allowing_answer());
     case.operator.start().await?;
     case.scale(1).await?;
-    case.until("one pod is left", |view| view.pods.len() == 1)
-        .await?;
+    case.until("one pod is left", |view| view.pods.len() == 1).await?;
     // A pod without a running container has no players.
     let last = case.view().await?.pod_names()[0].to_owned();
     case.operator.terminate().await?;
     case.end_pod(&last, "Failed").await?;
-    case.kubectl(&["delete", "pod", &last, "--wait=false"])
-        .await?;
+    case.kubectl(&["delete", "pod", &last, "--wait=false"]).await?;
     uninstall(case, "guard").await
 }
 
@@ -134,10 +123,7 @@ async fn a_drain_waits_for_guarded_pods(case: &mut Case) -> Result<()> {
     let tolerations = json!([{"key": "only", "operator": "Exists"}]);
     let game = Game::rolling(2)
         .set("/spec/template/spec/tolerations", tolerations)
-        .set(
-            "/spec/template/spec/nodeSelector/kubernetes.io~1hostname",
-            node.as_str(),
-        );
+        .set("/spec/template/spec/nodeSelector/kubernetes.io~1hostname", node.as_str());
     apply_guarded(case, game, 2).await?;
     let before = live_pods(case).await?;
     let drain = ["drain", &node, "--timeout=4s"];
@@ -155,8 +141,7 @@ async fn a_drain_waits_for_guarded_pods(case: &mut Case) -> Result<()> {
     case.operator.start().await?;
     case.hooks.answer("/", allowing_answer());
     case.scale(0).await?;
-    case.until("all pods are deleted", |view| view.pods.is_empty())
-        .await?;
+    case.until("all pods are deleted", |view| view.pods.is_empty()).await?;
     case.kubectl(&["drain", &node, "--timeout=30s"]).await?;
     case.kubectl(&["delete", "node", &node]).await?;
     uninstall(case, "guard").await
@@ -171,8 +156,7 @@ fn is_kept_by_autoscalers(pod: &Pod) -> bool {
 async fn the_guard_is_switched_on_and_off(case: &mut Case) -> Result<()> {
     install_policy(case).await?;
     case.hooks.answer("/", refusing_answer());
-    case.apply(hook_template("test", &case.hooks.url("/")))
-        .await?;
+    case.apply(hook_template("test", &case.hooks.url("/"))).await?;
     case.apply(Game::in_place(3).pre_delete("test")).await?;
     let view = case.until_settled(3).await?;
     ensure!(
@@ -198,26 +182,19 @@ async fn the_guard_is_switched_on_and_off(case: &mut Case) -> Result<()> {
     }
     let after = case.until_settled(3).await?;
     ensure!(after.pod_names() == view.pod_names(), "a pod was replaced");
-    case.kubectl(&["delete", "pod", after.pod_names()[0]])
-        .await?;
+    case.kubectl(&["delete", "pod", after.pod_names()[0]]).await?;
     uninstall(case, "guard").await
 }
 
 async fn a_guard_is_not_in_force_without_its_policy(case: &mut Case) -> Result<()> {
-    case.apply(hook_template("test", &case.hooks.url("/")))
-        .await?;
-    case.apply(Game::in_place(1).pre_delete("test").guarded())
-        .await?;
-    case.until(
-        "the status reports that the guard is not in force",
-        |view| condition(view) == ("False", "GuardNotInForce") && view.pods.len() == 1,
-    )
+    case.apply(hook_template("test", &case.hooks.url("/"))).await?;
+    case.apply(Game::in_place(1).pre_delete("test").guarded()).await?;
+    case.until("the status reports that the guard is not in force", |view| {
+        condition(view) == ("False", "GuardNotInForce") && view.pods.len() == 1
+    })
     .await?;
     let tree = case.game(&["tree", GAME]).await?.stdout;
-    ensure!(
-        tree.contains("Guard:      not in force: the ValidatingAdmissionPolicy"),
-        "{tree}"
-    );
+    ensure!(tree.contains("Guard:      not in force: the ValidatingAdmissionPolicy"), "{tree}");
     install_policy(case).await?;
     // Once the condition is True, deletions are refused.
     let view = until_guarded(case, 1).await?;
@@ -228,10 +205,7 @@ async fn a_guard_is_not_in_force_without_its_policy(case: &mut Case) -> Result<(
 async fn a_failed_hook_of_a_guarded_pod_is_run_again(case: &mut Case) -> Result<()> {
     apply_guarded(case, Game::in_place(2), 2).await?;
     case.scale(1).await?;
-    case.until("the hook fails", |view| {
-        waiting_reasons(view) == ["HookNotSuccessful"]
-    })
-    .await?;
+    case.until("the hook fails", |view| waiting_reasons(view) == ["HookNotSuccessful"]).await?;
     case.eventually("the hook is run again", async || {
         ensure!(case.hooks.calls("/").len() > 3);
         Ok(())
@@ -249,24 +223,15 @@ async fn a_guarded_pod_is_deleted_at_its_deadline(case: &mut Case) -> Result<()>
     let game = Game::in_place(2);
     apply_guarded(case, game, 2).await?;
     case.replace("/spec/replicas", 1).await?;
-    case.until("the hook fails", |view| {
-        waiting_reasons(view) == ["HookNotSuccessful"]
-    })
-    .await?;
+    case.until("the hook fails", |view| waiting_reasons(view) == ["HookNotSuccessful"]).await?;
     let deadline = json!([{"op": "add", "path": "/spec/protection/deadlineSeconds", "value": 1}]);
     let error = case.patch(&case.workload(), deadline).await;
-    let error = error
-        .err()
-        .context("a deadline that is too short was accepted")?;
+    let error = error.err().context("a deadline that is too short was accepted")?;
     let error = format!("{error:#}");
-    ensure!(
-        error.contains("must be more than askAgainSeconds"),
-        "{error}"
-    );
+    ensure!(error.contains("must be more than askAgainSeconds"), "{error}");
     let deadline = json!([{"op": "add", "path": "/spec/protection/deadlineSeconds", "value": 5}]);
     case.patch(&case.workload(), deadline).await?;
-    case.until("the pod is deleted", |view| view.pods.len() == 1)
-        .await?;
+    case.until("the pod is deleted", |view| view.pods.len() == 1).await?;
     case.eventually("an event reports the deadline", async || {
         let events = case.kubectl(&["get", "events"]).await?;
         ensure!(events.contains("DeadlinePassed"), "{events}");
@@ -280,15 +245,9 @@ async fn guarded_pods_are_released_by_users(case: &mut Case) -> Result<()> {
     let view = apply_guarded(case, Game::in_place(3), 3).await?;
     let pod = format!("pod/{}", view.pod_names()[0]);
     let released = case.game(&["release", &pod]).await?;
-    ensure!(
-        released.stdout == format!("{pod} released\n"),
-        "{released:?}"
-    );
+    ensure!(released.stdout == format!("{pod} released\n"), "{released:?}");
     let again = case.game(&["release", &pod]).await?;
-    ensure!(
-        again.stderr.contains("is not guarded: nothing to release"),
-        "{again:?}"
-    );
+    ensure!(again.stderr.contains("is not guarded: nothing to release"), "{again:?}");
     case.until("the pod stays released", |view| {
         condition(view).0 == "True" && view.number("/status/protection/guarded") == 2
     })
@@ -296,10 +255,8 @@ async fn guarded_pods_are_released_by_users(case: &mut Case) -> Result<()> {
     case.kubectl(&["delete", &pod]).await?;
     until_guarded(case, 3).await?;
     until_counted(case, &[("released", 1), ("other_client", 0)]).await?;
-    case.kubectl(&["delete", "gamedeployment", GAME, "--wait=false"])
-        .await?;
-    case.until("the pods wait", |view| waiting_reasons(view).len() == 3)
-        .await?;
+    case.kubectl(&["delete", "gamedeployment", GAME, "--wait=false"]).await?;
+    case.until("the pods wait", |view| waiting_reasons(view).len() == 3).await?;
     let released = case.game(&["release", GAME]).await?;
     let expected = "gamedeployment.tkex.tencent.com/test-gamedeployment released: 3 pods";
     ensure!(released.stdout.contains(expected), "{released:?}");
@@ -316,8 +273,7 @@ async fn removing_the_hook_keeps_the_guard(case: &mut Case) -> Result<()> {
         condition(view) == ("False", "HookRemoved") && waiting_reasons(view) == ["HookRemoved"]
     })
     .await?;
-    case.consistently("the pods are kept", 2, |view| view.pods.len() == 2)
-        .await?;
+    case.consistently("the pods are kept", 2, |view| view.pods.len() == 2).await?;
     case.game(&["release", GAME]).await?;
     case.until("the pod is deleted, and the guard is removed", |view| {
         view.pods.len() == 1 && view.game["metadata"]["finalizers"].is_null()
@@ -336,15 +292,12 @@ async fn no_pod_is_recreated_after_its_hook_was_removed(case: &mut Case) -> Resu
         waiting_reasons(view) == ["HookRemoved", "HookRemoved"]
     })
     .await?;
-    case.consistently("no pod is recreated", 2, |view| {
-        view.pod_names() == guarded.pod_names()
-    })
-    .await?;
+    case.consistently("no pod is recreated", 2, |view| view.pod_names() == guarded.pod_names())
+        .await?;
     case.game(&["release", GAME]).await?;
-    case.until(
-        "the released pods are updated, and the guard is removed",
-        |view| view.count_with("game:v2") == 2 && view.game["metadata"]["finalizers"].is_null(),
-    )
+    case.until("the released pods are updated, and the guard is removed", |view| {
+        view.count_with("game:v2") == 2 && view.game["metadata"]["finalizers"].is_null()
+    })
     .await?;
     uninstall(case, "guard").await
 }
@@ -357,12 +310,7 @@ async fn the_label_alone_guards_nothing(case: &mut Case) -> Result<()> {
         "spec": {"containers": [{"name": "game", "image": "game:v1"}]},
     });
     case.apply(pod).await?;
-    let wait = [
-        "wait",
-        "--for=condition=Ready",
-        "pod/mine",
-        "--timeout=120s",
-    ];
+    let wait = ["wait", "--for=condition=Ready", "pod/mine", "--timeout=120s"];
     case.kubectl(&wait).await?;
     case.kubectl(&["delete", "pod", "mine"]).await?;
     let budget = json!({
@@ -370,9 +318,7 @@ async fn the_label_alone_guards_nothing(case: &mut Case) -> Result<()> {
         "metadata": {"name": "mine", "labels": {LABEL: "x"}},
         "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "x"}}},
     });
-    let error = case
-        .refused(&["apply", "-f", "-"], &budget.to_string())
-        .await?;
+    let error = case.refused(&["apply", "-f", "-"], &budget.to_string()).await?;
     ensure!(error.contains("only the operator creates"), "{error}");
     uninstall(case, "guard").await
 }
@@ -382,17 +328,12 @@ async fn a_guarded_stateful_set_is_updated_and_scaled_in(case: &mut Case) -> Res
     let view = apply_guarded(case, Game::parallel(3).max_unavailable(3), 3).await?;
     ensure_no_request_ends_the_match(case, &format!("{SET}-0")).await?;
     case.set_image("game:v2").await?;
-    case.until("the update waits", |view| waiting_reasons(view).len() == 3)
-        .await?;
-    case.consistently("no pod is updated", 2, |it| {
-        it.pod_names() == view.pod_names()
-    })
-    .await?;
+    case.until("the update waits", |view| waiting_reasons(view).len() == 3).await?;
+    case.consistently("no pod is updated", 2, |it| it.pod_names() == view.pod_names()).await?;
     case.hooks.answer("/", allowing_answer());
     case.until_settled(3).await?;
     until_guarded(case, 3).await?;
     case.scale(1).await?;
-    case.until("two pods are deleted", |view| view.pods.len() == 1)
-        .await?;
+    case.until("two pods are deleted", |view| view.pods.len() == 1).await?;
     uninstall(case, "guard").await
 }

@@ -41,14 +41,11 @@ async fn a_resize_that_restarts_containers_is_refused(case: &mut Case) -> Result
     };
     let patch = ["patch", "pod", &pod, "--subresource=resize"];
     let memory = resize("memory", "128Mi");
-    let error = case
-        .refused(&[&patch[..], &[memory.as_str()]].concat(), "")
-        .await?;
+    let error = case.refused(&[&patch[..], &[memory.as_str()]].concat(), "").await?;
     let expected = "a resize with restartPolicy RestartContainer would end its containers";
     ensure!(error.contains(expected), "{error}");
     let cpu = resize("cpu", "200m");
-    case.kubectl(&[&patch[..], &[cpu.as_str()]].concat())
-        .await?;
+    case.kubectl(&[&patch[..], &[cpu.as_str()]].concat()).await?;
     uninstall(case, "guard").await
 }
 
@@ -57,15 +54,11 @@ async fn a_drain_waits_during_a_foreground_deletion(case: &mut Case) -> Result<(
     let tolerations = json!([{"key": "only", "operator": "Exists"}]);
     let game = Game::rolling(2)
         .set("/spec/template/spec/tolerations", tolerations)
-        .set(
-            "/spec/template/spec/nodeSelector/kubernetes.io~1hostname",
-            node.as_str(),
-        );
+        .set("/spec/template/spec/nodeSelector/kubernetes.io~1hostname", node.as_str());
     apply_guarded(case, game, 2).await?;
     let before = live_pods(case).await?;
     let workload = case.workload();
-    case.kubectl(&["delete", &workload, "--cascade=foreground", "--wait=false"])
-        .await?;
+    case.kubectl(&["delete", &workload, "--cascade=foreground", "--wait=false"]).await?;
     let error = case.refused(&["drain", &node, "--timeout=4s"], "").await?;
     ensure!(error.contains("disruption budget"), "{error}");
     ensure!(live_pods(case).await? == before, "a pod was deleted");
@@ -131,13 +124,8 @@ async fn a_policy_that_removes_the_label_is_reported(case: &mut Case) -> Result<
     install_policy(case).await?;
     let policy = install_label_removal(case).await?;
     case.hooks.answer("/", refusing_answer());
-    case.apply(e2e::workload::manifest::hook_template(
-        "test",
-        &case.hooks.url("/"),
-    ))
-    .await?;
-    case.apply(Game::in_place(1).pre_delete("test").guarded())
-        .await?;
+    case.apply(e2e::workload::manifest::hook_template("test", &case.hooks.url("/"))).await?;
+    case.apply(Game::in_place(1).pre_delete("test").guarded()).await?;
     case.until("the guard is not in force", |view| {
         condition(view) == ("False", "PodsUnlabeled") && view.pods.len() == 1
     })
@@ -166,30 +154,21 @@ async fn a_missing_secret_holds_a_guarded_pod_until_its_deadline(case: &mut Case
         "spec": {"args": [{"name": "token", "valueFrom": source}], "metrics": [metric]},
     }))
     .await?;
-    case.apply(Game::in_place(1).pre_delete("test").guarded())
-        .await?;
+    case.apply(Game::in_place(1).pre_delete("test").guarded()).await?;
     until_guarded(case, 1).await?;
     let before = live_pods(case).await?;
-    case.kubectl(&["delete", &case.workload(), "--wait=false"])
-        .await?;
+    case.kubectl(&["delete", &case.workload(), "--wait=false"]).await?;
     let view = case
         .until("the status shows which Secret is missing", |view| {
             waiting_reasons(view) == ["HookNotSuccessful"]
         })
         .await?;
     let message = view.text("/status/protection/waiting/0/message");
-    ensure!(
-        message.contains("secrets \"missing\" not found"),
-        "{message}"
-    );
-    consistently(
-        "the pod is kept",
-        std::time::Duration::from_secs(3),
-        async || {
-            ensure!(live_pods(case).await? == before, "a pod was deleted");
-            Ok(())
-        },
-    )
+    ensure!(message.contains("secrets \"missing\" not found"), "{message}");
+    consistently("the pod is kept", std::time::Duration::from_secs(3), async || {
+        ensure!(live_pods(case).await? == before, "a pod was deleted");
+        Ok(())
+    })
     .await?;
     let deadline = json!([{"op": "add", "path": "/spec/protection/deadlineSeconds", "value": 8}]);
     case.patch(&case.workload(), deadline).await?;
@@ -208,22 +187,14 @@ async fn a_users_budget_that_selects_guarded_pods_is_reported(case: &mut Case) -
     case.eventually("the API server's cache has the budget", async || {
         let namespace = &case.namespace;
         let path = format!("/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets");
-        let list = case
-            .plane()
-            .get(&format!("{path}?resourceVersion=0"))
-            .await?;
+        let list = case.plane().get(&format!("{path}?resourceVersion=0")).await?;
         ensure!(list["items"][0]["metadata"]["name"] == "mine", "{list}");
         Ok(())
     })
     .await?;
     case.hooks.answer("/", refusing_answer());
-    case.apply(e2e::workload::manifest::hook_template(
-        "test",
-        &case.hooks.url("/"),
-    ))
-    .await?;
-    case.apply(Game::in_place(1).pre_delete("test").guarded())
-        .await?;
+    case.apply(e2e::workload::manifest::hook_template("test", &case.hooks.url("/"))).await?;
+    case.apply(Game::in_place(1).pre_delete("test").guarded()).await?;
     // The API server evicts Pending pods regardless of budgets.
     let view = case
         .until("the condition names the user's budget", |view| {
@@ -233,17 +204,10 @@ async fn a_users_budget_that_selects_guarded_pods_is_reported(case: &mut Case) -
         })
         .await?;
     let guarded = view.condition("Guarded").context("no condition")?;
-    ensure!(
-        guarded
-            .message
-            .contains("PodDisruptionBudget mine also selects guarded pods")
-    );
+    ensure!(guarded.message.contains("PodDisruptionBudget mine also selects guarded pods"));
     let error = evict(case, view.pod_names()[0]).await.err();
     let error = format!("{:#}", error.context("the pod was evicted")?);
-    ensure!(
-        error.contains("more than one PodDisruptionBudget"),
-        "{error}"
-    );
+    ensure!(error.contains("more than one PodDisruptionBudget"), "{error}");
     uninstall(case, "guard").await
 }
 
@@ -255,14 +219,9 @@ async fn a_guarded_pod_that_its_kubelet_ends_is_counted(case: &mut Case) -> Resu
     let target =
         json!({"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"});
     let patch = format!("-p={}", json!({"status": {"conditions": [target]}}));
-    case.kubectl(&["patch", "pod", pod, "--subresource=status", &patch])
-        .await?;
+    case.kubectl(&["patch", "pod", pod, "--subresource=status", &patch]).await?;
     case.end_pod(pod, "Failed").await?;
-    until_counted(
-        case,
-        &[("kubelet", 1), ("other_client", 0), ("eviction", 0)],
-    )
-    .await?;
+    until_counted(case, &[("kubelet", 1), ("other_client", 0), ("eviction", 0)]).await?;
     until_guarded(case, 2).await?;
     uninstall(case, "guard").await
 }

@@ -50,8 +50,7 @@ async fn without_guarded_pods_there_is_no_trace_of_a_guard(case: &mut Case) -> R
     case.operator.terminate().await?;
     case.operator.add_args(vec![class_flag]);
     install_policy(case).await?;
-    case.apply(hook_template("test", &case.hooks.url("/")))
-        .await?;
+    case.apply(hook_template("test", &case.hooks.url("/"))).await?;
     case.hooks.answer("/", allowing_answer());
 
     let start = std::fs::metadata(case.plane().audit.path())?.len();
@@ -76,9 +75,8 @@ async fn without_guarded_pods_there_is_no_trace_of_a_guard(case: &mut Case) -> R
     let found = traces(case, start, &class)?;
     let budget_list = "list poddisruptionbudgets".to_owned();
     let without_release = TRACES.iter().filter(|trace| !trace.ends_with("/released"));
-    let mut expected = without_release
-        .map(|it| (*it).to_owned())
-        .chain([class.clone(), budget_list]);
+    let mut expected =
+        without_release.map(|it| (*it).to_owned()).chain([class.clone(), budget_list]);
     let missing = expected.find(|trace| !found.contains(trace));
     ensure!(missing.is_none(), "no {missing:?} in {found:#?}");
     let delete = ["delete", "priorityclass", &class];
@@ -99,8 +97,7 @@ async fn run_lifecycle(case: &mut Case, game: Game) -> Result<()> {
     case.operator.start().await?;
     case.scale(2).await?;
     case.until_settled(2).await?;
-    case.kubectl(&["delete", "--wait", &case.workload()])
-        .await?;
+    case.kubectl(&["delete", "--wait", &case.workload()]).await?;
     case.eventually("the pods and the budget are deleted", async || {
         let (pods, budgets) = (case.list("pods").await?, budgets(case).await?);
         ensure!(pods.is_empty() && budgets.is_empty(), "{pods:#?}");
@@ -138,10 +135,7 @@ fn traces(case: &Case, start: u64, class: &str) -> Result<Vec<String>> {
         let left = TRACES.into_iter().chain([class]).filter(is_left);
         found.extend(left.map(str::to_owned));
     }
-    ensure!(
-        requests > 0,
-        "the audit log shows no request by the operator"
-    );
+    ensure!(requests > 0, "the audit log shows no request by the operator");
     found.sort();
     found.dedup();
     Ok(found)
@@ -159,8 +153,7 @@ struct Costs {
 async fn a_guarded_pod_costs_at_most_one_more_write_at_its_deletion(case: &mut Case) -> Result<()> {
     install_policy(case).await?;
     case.hooks.answer("/", allowing_answer());
-    case.apply(hook_template("test", &case.hooks.url("/")))
-        .await?;
+    case.apply(hook_template("test", &case.hooks.url("/"))).await?;
     for game in [Game::in_place(0), Game::parallel(0)] {
         let game = game.pre_delete("test");
         case.apply(&game).await?;
@@ -197,10 +190,8 @@ async fn costs(case: &Case) -> Result<Costs> {
     case.until_settled(0).await?;
     let deleted = case.writes()?;
     let [creation, deletion] = [created.since(&before), deleted.since(&created)].map(|mut all| {
-        let workload_status = format!(
-            "{}s/status",
-            case.workload().split('/').next().unwrap_or_default()
-        );
+        let workload_status =
+            format!("{}s/status", case.workload().split('/').next().unwrap_or_default());
         all.0.retain(|kind, _| {
             kind.code < 300
                 && !["events", "leases", &workload_status].contains(&kind.resource.as_str())

@@ -50,16 +50,14 @@ async fn run_on_own_control_plane(plane: &'static ControlPlane, folder: &Path) -
 async fn delete_crds(case: &mut Case) -> Result<()> {
     apply_guarded(case, Game::in_place(3), 3).await?;
     let late = Game::in_place(1).named(LATE).pre_delete("test").guarded();
-    case.apply(late.set("/spec/protection/deadlineSeconds", 10))
-        .await?;
+    case.apply(late.set("/spec/protection/deadlineSeconds", 10)).await?;
     case.use_stateful_set();
     let set = Game::parallel(2).max_unavailable(2).pre_delete("test");
     case.apply(set.guarded()).await?;
     until_guarded(case, 2).await?;
 
     // HookRuns have no finalizers, so their CRD is deleted immediately.
-    case.kubectl(&["delete", "crd", RUNS, "--timeout=120s"])
-        .await?;
+    case.kubectl(&["delete", "crd", RUNS, "--timeout=120s"]).await?;
     delete_while_guarded(case, SETS, 5 + 2).await?;
     // Hooks run again once the CRD is back, even if the operator was restarted while the CRD was missing.
     case.operator.terminate().await?;
@@ -78,13 +76,11 @@ async fn delete_crds(case: &mut Case) -> Result<()> {
     // served.
     case.hooks.answer("/", refusing_answer());
     // A new leader compares its caches with the API server before it plans, and could not do so without a CRD.
-    case.until_planned(&format!("gamedeployment/{GAME}"))
-        .await?;
+    case.until_planned(&format!("gamedeployment/{GAME}")).await?;
     let wait = ["wait", "--for=condition=Guarded", "gamedeployment", "--all"];
     case.kubectl(&wait).await?;
     for crd in [RUNS, SETS] {
-        case.kubectl(&["delete", "crd", crd, "--timeout=120s"])
-            .await?;
+        case.kubectl(&["delete", "crd", crd, "--timeout=120s"]).await?;
     }
     delete_while_guarded(case, DEPLOYMENTS, 3 + 1).await?;
     for command in [&["get", GAME][..], &["tree", GAME], &["history", GAME]] {
@@ -92,10 +88,7 @@ async fn delete_crds(case: &mut Case) -> Result<()> {
         ensure!(shown.code == 0 && shown.stdout.contains(GAME), "{shown:?}");
     }
     let unknown = case.game(&["release", &format!("gsts/{SET}")]).await?;
-    ensure!(
-        unknown.stderr.contains("does not serve GameStatefulSets"),
-        "{unknown:?}"
-    );
+    ensure!(unknown.stderr.contains("does not serve GameStatefulSets"), "{unknown:?}");
     unlabel_and_delete_pod(case).await?;
     let calls = case.hooks.calls("/").len();
     let released = case.game(&["release", GAME]).await?;
@@ -117,13 +110,7 @@ async fn delete_crds(case: &mut Case) -> Result<()> {
 /// Removes the label from one of the workload's pods by hand. Nothing happens until the pod is deleted by hand, too.
 async fn unlabel_and_delete_pod(case: &Case) -> Result<()> {
     let selector = format!("app={GAME}");
-    let names = [
-        "get",
-        "pods",
-        "-l",
-        &selector,
-        "-o=jsonpath={.items[0].metadata.name}",
-    ];
+    let names = ["get", "pods", "-l", &selector, "-o=jsonpath={.items[0].metadata.name}"];
     let pod = case.kubectl(&names).await?;
     let label = "gamekeeper.tkex.tencent.com/guarded-";
     case.kubectl(&["label", "pod", &pod, label]).await?;
@@ -150,30 +137,19 @@ async fn pods_and_budgets(case: &Case) -> Result<Vec<String>> {
 async fn delete_while_guarded(case: &Case, crd: &str, expected: usize) -> Result<()> {
     let before = pods_and_budgets(case).await?;
     ensure!(before.len() == expected, "{before:?}");
-    case.kubectl(&["delete", "crd", crd, "--wait=false"])
-        .await?;
+    case.kubectl(&["delete", "crd", crd, "--wait=false"]).await?;
     let instances = crd.split('.').next().unwrap_or_default();
     case.eventually("the workload is being deleted", async || {
         let found = case.list(instances).await?;
         let is_being_deleted = |it: &Value| !it["metadata"]["deletionTimestamp"].is_null();
-        ensure!(
-            found.len() == 1 && found.iter().all(is_being_deleted),
-            "{found:#?}"
-        );
+        ensure!(found.len() == 1 && found.iter().all(is_being_deleted), "{found:#?}");
         Ok(())
     })
     .await?;
-    consistently(
-        "the pods and budgets stay",
-        Duration::from_secs(4),
-        async || {
-            ensure!(
-                pods_and_budgets(case).await? == before,
-                "a pod or a budget was deleted"
-            );
-            Ok(())
-        },
-    )
+    consistently("the pods and budgets stay", Duration::from_secs(4), async || {
+        ensure!(pods_and_budgets(case).await? == before, "a pod or a budget was deleted");
+        Ok(())
+    })
     .await?;
     let list = case.list("pods").await?;
     let has_kind_of_crd = |pod: &&Value| {
@@ -181,10 +157,7 @@ async fn delete_while_guarded(case: &Case, crd: &str, expected: usize) -> Result
         let kind = pod["metadata"]["ownerReferences"][0]["kind"].as_str();
         !is_late && kind.is_some_and(|kind| instances == format!("{}s", kind.to_lowercase()))
     };
-    let pod = list
-        .iter()
-        .find(has_kind_of_crd)
-        .context("no pod of the CRD")?;
+    let pod = list.iter().find(has_kind_of_crd).context("no pod of the CRD")?;
     let pod = text(pod, "/metadata/name");
     let error = case.refused(&["delete", "pod", pod], "").await?;
     ensure!(error.contains("players may be on"), "{error}");
@@ -194,14 +167,9 @@ async fn delete_while_guarded(case: &Case, crd: &str, expected: usize) -> Result
 /// Waits until a CRD, its workload and the workload's budget are deleted.
 async fn until_deleted(case: &Case, crd: &str) -> Result<()> {
     let name = format!("crd/{crd}");
-    case.kubectl(&["wait", "--for=delete", &name, "--timeout=120s"])
-        .await?;
+    case.kubectl(&["wait", "--for=delete", &name, "--timeout=120s"]).await?;
     let kind = crd.split('.').next().unwrap_or_default();
-    let workload = if kind == "gamestatefulsets" {
-        SET
-    } else {
-        GAME
-    };
+    let workload = if kind == "gamestatefulsets" { SET } else { GAME };
     case.eventually("the workload's budget is deleted", async || {
         let left = budgets(case).await?;
         ensure!(!left.iter().any(|it| it.starts_with(workload)), "{left:?}");
@@ -213,7 +181,6 @@ async fn until_deleted(case: &Case, crd: &str) -> Result<()> {
 /// Installs a CRD again.
 async fn install(case: &Case, plural: &str) -> Result<()> {
     let file = repository().join(format!("crds/{plural}.yaml"));
-    case.kubectl(&["apply", "-f", &file.to_string_lossy()])
-        .await?;
+    case.kubectl(&["apply", "-f", &file.to_string_lossy()]).await?;
     Ok(())
 }

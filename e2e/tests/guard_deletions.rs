@@ -41,20 +41,12 @@ async fn delete_with(case: &mut Case, options: &[&str]) -> Result<()> {
     };
     ensure_kept(case).await?;
     case.operator.start().await?;
-    case.until("the pods wait for their hooks", |view| {
-        waiting_reasons(view).len() == before.len()
-    })
-    .await?;
+    case.until("the pods wait for their hooks", |view| waiting_reasons(view).len() == before.len())
+        .await?;
     ensure_kept(case).await?;
     let pod = case.view().await?.pod_names()[0].to_owned();
-    let error = evict(case, &pod)
-        .await
-        .err()
-        .context("the pod was evicted")?;
-    ensure!(
-        format!("{error:#}").contains("disruption budget"),
-        "{error:#}"
-    );
+    let error = evict(case, &pod).await.err().context("the pod was evicted")?;
+    ensure!(format!("{error:#}").contains("disruption budget"), "{error:#}");
     let tree = case.game(&["tree", &workload]).await?.stdout;
     ensure!(tree.contains("guarded pods wait for their hook"), "{tree}");
     case.hooks.answer("/", allowing_answer());
@@ -79,35 +71,23 @@ async fn orphaned_guarded_pods_are_left_to_the_user(case: &mut Case) -> Result<(
     let before = live_pods(case).await?;
     // The garbage collector removes the owner references before the operator starts.
     case.operator.terminate().await?;
-    case.kubectl(&[
-        "delete",
-        "gamedeployment",
-        GAME,
-        "--cascade=orphan",
-        "--wait=false",
-    ])
-    .await?;
+    case.kubectl(&["delete", "gamedeployment", GAME, "--cascade=orphan", "--wait=false"]).await?;
     case.eventually("the pods are orphaned", async || {
         let pods = case.list("pods").await?;
-        let owned = pods
-            .iter()
-            .filter(|pod| !pod["metadata"]["ownerReferences"].is_null());
+        let owned = pods.iter().filter(|pod| !pod["metadata"]["ownerReferences"].is_null());
         ensure!(owned.count() == 0);
         Ok(())
     })
     .await?;
     case.operator.start().await?;
-    case.eventually(
-        "the workload, its budget and the labels are removed",
-        async || {
-            let get = ["get", "gamedeployment", GAME, "--ignore-not-found"];
-            ensure!(case.kubectl(&get).await?.is_empty());
-            ensure!(budgets(case).await?.is_empty());
-            let pods = case.list("pods").await?;
-            ensure!(pods.iter().all(|pod| label(pod).is_empty()), "{pods:#?}");
-            Ok(())
-        },
-    )
+    case.eventually("the workload, its budget and the labels are removed", async || {
+        let get = ["get", "gamedeployment", GAME, "--ignore-not-found"];
+        ensure!(case.kubectl(&get).await?.is_empty());
+        ensure!(budgets(case).await?.is_empty());
+        let pods = case.list("pods").await?;
+        ensure!(pods.iter().all(|pod| label(pod).is_empty()), "{pods:#?}");
+        Ok(())
+    })
     .await?;
     ensure!(live_pods(case).await? == before, "a pod was deleted");
     ensure!(case.hooks.calls("/").is_empty(), "a hook was called");
@@ -127,12 +107,8 @@ async fn a_guarded_workload_is_deleted_together_with_its_hook_template(
     })
     .await?;
     case.kubectl(&["delete", "hooktemplate", "test"]).await?;
-    case.kubectl(&["delete", "gamedeployment", GAME, "--wait=false"])
-        .await?;
-    case.until("the hook runs", |view| {
-        waiting_reasons(view) == ["HookNotSuccessful"]
-    })
-    .await?;
+    case.kubectl(&["delete", "gamedeployment", GAME, "--wait=false"]).await?;
+    case.until("the hook runs", |view| waiting_reasons(view) == ["HookNotSuccessful"]).await?;
     ensure!(live_pods(case).await?.len() == 1);
     case.hooks.answer("/", allowing_answer());
     until_deleted(case).await?;

@@ -85,10 +85,7 @@ async fn a_drain_of_a_set_completes_after_the_pods_hooks(case: &mut Case) -> Res
     let node = create_node_with_two_pods(case, Game::ordered(2)).await?;
     case.kubectl(&["cordon", &node]).await?;
     case.game(&["move", &format!("node/{node}")]).await?;
-    case.until("a pod waits for its hook", |view| {
-        !waiting_reasons(view).is_empty()
-    })
-    .await?;
+    case.until("a pod waits for its hook", |view| !waiting_reasons(view).is_empty()).await?;
     let error = case.refused(&["drain", &node, "--timeout=3s"], "").await?;
     ensure!(error.contains("disruption budget"), "{error}");
     case.hooks.answer("/", allowing_answer());
@@ -102,23 +99,13 @@ async fn a_drain_of_a_set_completes_after_the_pods_hooks(case: &mut Case) -> Res
 /// With onNodeGoing: Move, both pods are moved at the same time. The restarted operator, too, keeps their names free
 /// until the drain can have noticed the deletions.
 async fn a_drain_of_a_set_completes_even_if_the_operator_is_killed(case: &mut Case) -> Result<()> {
-    let set = Game::parallel(2)
-        .max_unavailable(2)
-        .set("/spec/protection/onNodeGoing", "Move");
+    let set = Game::parallel(2).max_unavailable(2).set("/spec/protection/onNodeGoing", "Move");
     let node = create_node_with_two_pods(case, set).await?;
     let before = live_pods(case).await?;
     let start = Timestamp::now();
-    let mut drain = case
-        .kubectl_command(&["drain", &node, "--timeout=150s"])
-        .await?;
-    let drain = drain
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()?;
-    case.until("both pods wait for their hooks", |view| {
-        waiting_reasons(view).len() == 2
-    })
-    .await?;
+    let mut drain = case.kubectl_command(&["drain", &node, "--timeout=150s"]).await?;
+    let drain = drain.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    case.until("both pods wait for their hooks", |view| waiting_reasons(view).len() == 2).await?;
     case.hooks.answer("/", allowing_answer());
     // Their names stay free for ten seconds only, so this does not require that the replacements do not exist yet.
     let view = case

@@ -25,21 +25,15 @@ e2e::tests![
 async fn an_eviction_is_refused_while_another_pod_waits(case: &mut Case) -> Result<()> {
     apply_guarded(case, Game::in_place(3), 3).await?;
     case.scale(2).await?;
-    let view = case
-        .until("a pod waits", |view| {
-            waiting_reasons(view) == ["HookNotSuccessful"]
-        })
-        .await?;
+    let view =
+        case.until("a pod waits", |view| waiting_reasons(view) == ["HookNotSuccessful"]).await?;
     let before = live_pods(case).await?;
     for operator_is_running in [true, false] {
         if !operator_is_running {
             case.kill_operator().await?;
         }
         for pod in view.pod_names() {
-            let error = evict(case, pod)
-                .await
-                .err()
-                .context("the pod was evicted")?;
+            let error = evict(case, pod).await.err().context("the pod was evicted")?;
             let error = format!("{error:#}");
             ensure!(error.contains("disruption budget"), "{error}");
         }
@@ -53,13 +47,9 @@ async fn an_eviction_is_refused_while_another_pod_waits(case: &mut Case) -> Resu
 async fn an_eviction_of_a_pending_pod_succeeds(case: &mut Case) -> Result<()> {
     install_policy(case).await?;
     case.hooks.answer("/", refusing_answer());
-    case.apply(hook_template("test", &case.hooks.url("/")))
-        .await?;
+    case.apply(hook_template("test", &case.hooks.url("/"))).await?;
     let container = |name: &str, image: &str| json!({"name": name, "image": image});
-    let containers = [
-        container("game", "game:v1"),
-        container("sidecar", "sidecar:nope"),
-    ];
+    let containers = [container("game", "game:v1"), container("sidecar", "sidecar:nope")];
     // As on a real node, the pod is Terminating for some time. Only in that state does a condition show what ended the
     // pod, so it must last until the operator plans.
     let game = Game::rolling(1)
@@ -85,10 +75,8 @@ async fn an_eviction_of_a_pending_pod_succeeds(case: &mut Case) -> Result<()> {
     evict(case, pod).await?;
     // The replacement can have the name of the deleted pod.
     let uid = view.pods[0].uid();
-    case.until("the pod is replaced", |view| {
-        view.pods.len() == 1 && view.pods[0].uid() != uid
-    })
-    .await?;
+    case.until("the pod is replaced", |view| view.pods.len() == 1 && view.pods[0].uid() != uid)
+        .await?;
     until_counted(case, &[("eviction", 1), ("other_client", 0)]).await?;
     uninstall(case, "guard").await
 }
@@ -108,14 +96,8 @@ async fn compete(case: &Case, value: i32) -> Result<(View, String)> {
     let resources = json!({"requests": {"cpu": "600"}});
     let game = Game::rolling(1)
         .set("/spec/template/spec/tolerations", tolerations.clone())
-        .set(
-            "/spec/template/spec/containers/0/resources",
-            resources.clone(),
-        )
-        .set(
-            "/spec/template/spec/nodeSelector/kubernetes.io~1hostname",
-            node.as_str(),
-        );
+        .set("/spec/template/spec/containers/0/resources", resources.clone())
+        .set("/spec/template/spec/nodeSelector/kubernetes.io~1hostname", node.as_str());
     let view = apply_guarded(case, game, 1).await?;
     let class = priority_class(case, "rival", value);
     case.plane().apply(std::slice::from_ref(&class)).await?;
@@ -128,8 +110,7 @@ async fn compete(case: &Case, value: i32) -> Result<(View, String)> {
         },
     });
     // Admission refuses the pod until its cache has the class.
-    case.eventually("the rival is created", async || case.apply(&rival).await)
-        .await?;
+    case.eventually("the rival is created", async || case.apply(&rival).await).await?;
     Ok((view, node))
 }
 
@@ -137,9 +118,7 @@ async fn clean_up(case: &Case, node: &str) -> Result<()> {
     case.kubectl(&["delete", "pod", "rival"]).await?;
     for class in ["rival", "guarded"] {
         let name = format!("{class}-{}", case.namespace);
-        case.plane()
-            .kubectl(&["delete", "priorityclass", &name], "")
-            .await?;
+        case.plane().kubectl(&["delete", "priorityclass", &name], "").await?;
     }
     case.kubectl(&["delete", "node", node]).await?;
     uninstall(case, "guard").await
@@ -150,8 +129,7 @@ async fn a_priority_class_keeps_guarded_pods_from_preemption(case: &mut Case) ->
     class["preemptionPolicy"] = json!("Never");
     let name = text(&class, "/metadata/name").to_owned();
     case.plane().apply(&[class]).await?;
-    case.operator
-        .add_args(vec![format!("--guarded-priority-class={name}")]);
+    case.operator.add_args(vec![format!("--guarded-priority-class={name}")]);
     case.operator.terminate().await?;
     case.operator.start().await?;
     let (view, node) = compete(case, 1000).await?;
@@ -160,17 +138,12 @@ async fn a_priority_class_keeps_guarded_pods_from_preemption(case: &mut Case) ->
     case.eventually("the rival cannot be scheduled", async || {
         let rival = case.get("pods/rival").await?;
         let conditions = &rival["status"]["conditions"];
-        ensure!(
-            conditions.to_string().contains("Unschedulable"),
-            "{conditions}"
-        );
+        ensure!(conditions.to_string().contains("Unschedulable"), "{conditions}");
         Ok(())
     })
     .await?;
-    case.consistently("the guarded pod stays", 2, |after| {
-        after.pod_names() == view.pod_names()
-    })
-    .await?;
+    case.consistently("the guarded pod stays", 2, |after| after.pod_names() == view.pod_names())
+        .await?;
     clean_up(case, &node).await
 }
 

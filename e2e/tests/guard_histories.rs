@@ -7,10 +7,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::campaign::guard::{Actor, History, Played, Stage, Stimulus, Variant, play_until};
 use e2e::case::Case;
 
-e2e::tests![
-    with_the_policy_no_match_is_ended,
-    without_the_policy_matches_are_ended_and_counted,
-];
+e2e::tests![with_the_policy_no_match_is_ended, without_the_policy_matches_are_ended_and_counted,];
 
 /// The history with this number among those in which a client deletes all pods after the first two seconds, and no
 /// client deletes the workload or the namespace.
@@ -20,10 +17,7 @@ fn history(number: usize) -> Result<History> {
         is_late(at) && matches!(stimulus, Stimulus::Other(Actor::DeleteAll, _))
     };
     let deletes_workload = |(_, stimulus): &(Duration, Stimulus)| {
-        matches!(
-            stimulus,
-            Stimulus::Other(Actor::DeleteWorkload(_) | Actor::DeleteNamespace, _)
-        )
+        matches!(stimulus, Stimulus::Other(Actor::DeleteWorkload(_) | Actor::DeleteNamespace, _))
     };
     let histories = (0..100).map(History::from_seed);
     let mut matching = histories.filter(|history| {

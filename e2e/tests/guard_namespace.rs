@@ -43,13 +43,9 @@ async fn start_matches(case: &mut Case, game: Game, replicas: usize) -> Result<C
     let system = Case::prepare(case.plane(), &name, &case.folder().join("system")).await?;
     let value = "admission.guardedPods=true";
     install(&system, value, "guard", &[&case.namespace]).await?;
-    case.operator = Operator::with_account_of(
-        case.plane(),
-        &system.namespace,
-        &case.namespace,
-        case.folder(),
-    )
-    .await?;
+    case.operator =
+        Operator::with_account_of(case.plane(), &system.namespace, &case.namespace, case.folder())
+            .await?;
     case.operator.disable_leader_election();
     case.operator.start().await?;
     case.apply(template()).await?;
@@ -61,16 +57,14 @@ async fn start_matches(case: &mut Case, game: Game, replicas: usize) -> Result<C
 
 async fn set_players(case: &Case, pod: &str, players: u32) -> Result<()> {
     let players = format!("{PLAYERS}={players}");
-    case.kubectl(&["annotate", "pod", pod, &players, "--overwrite"])
-        .await?;
+    case.kubectl(&["annotate", "pod", pod, &players, "--overwrite"]).await?;
     Ok(())
 }
 
 /// Deletes the namespace, and waits until the hooks of `pods` pods have failed.
 async fn delete_namespace(case: &Case, pods: usize) -> Result<()> {
     let namespace = case.namespace.clone();
-    case.kubectl(&["delete", "namespace", &namespace, "--wait=false"])
-        .await?;
+    case.kubectl(&["delete", "namespace", &namespace, "--wait=false"]).await?;
     until_hooks_fail(case, pods).await
 }
 
@@ -111,10 +105,7 @@ async fn a_namespace_is_deleted_after_its_last_match(case: &mut Case) -> Result<
     let pod = case.get(&format!("pods/{idle}")).await?;
     let result: Value = serde_json::from_str(annotation(&pod, HOOK_RESULT).context("no result")?)?;
     ensure!(text(&result, "/phase") == "Failed", "{result}");
-    ensure!(
-        text(&result, "/message").contains("is 8, not 0"),
-        "{result}"
-    );
+    ensure!(text(&result, "/message").contains("is 8, not 0"), "{result}");
 
     set_players(case, idle, 0).await?;
     case.eventually("only the idle pod is deleted", async || {
@@ -129,10 +120,7 @@ async fn a_namespace_is_deleted_after_its_last_match(case: &mut Case) -> Result<
     case.operator.start().await?;
     case.until_planned(&case.workload()).await?;
     until_hooks_fail(case, 2).await?;
-    ensure!(
-        live_pods(case).await? == before,
-        "a pod with players was deleted"
-    );
+    ensure!(live_pods(case).await? == before, "a pod with players was deleted");
     for pod in busy {
         set_players(case, pod, 0).await?;
     }

@@ -41,17 +41,15 @@ pub(crate) fn preferring(node: &str, case: &Case, game: Game) -> Game {
     let preferences = json!([{"weight": 100, "preference": {"matchExpressions": [
         {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]},
     ]}}]);
-    game.set("/spec/template/spec/tolerations", tolerations)
-        .set(
-            "/spec/template/spec/affinity/nodeAffinity/preferredDuringSchedulingIgnoredDuringExecution",
-            preferences,
-        )
+    game.set("/spec/template/spec/tolerations", tolerations).set(
+        "/spec/template/spec/affinity/nodeAffinity/preferredDuringSchedulingIgnoredDuringExecution",
+        preferences,
+    )
 }
 
 pub(crate) fn count_on(view: &View, node: &str) -> usize {
     let pods = view.pods.iter();
-    pods.filter(|pod| text(&pod.0, "/spec/nodeName") == node)
-        .count()
+    pods.filter(|pod| text(&pod.0, "/spec/nodeName") == node).count()
 }
 
 /// Creates a node with two guarded pods, and returns its name.
@@ -70,10 +68,7 @@ async fn a_node_is_emptied_by_a_move(case: &mut Case) -> Result<()> {
     ensure!(moved.stdout.contains("2 pods will be moved"), "{moved:?}");
     ensure!(moved.stderr.contains("kubectl cordon"), "{moved:?}");
     case.kubectl(&["cordon", &node]).await?;
-    case.until("pods wait for their hooks", |view| {
-        !waiting_reasons(view).is_empty()
-    })
-    .await?;
+    case.until("pods wait for their hooks", |view| !waiting_reasons(view).is_empty()).await?;
     let error = case.refused(&["drain", &node, "--timeout=3s"], "").await?;
     ensure!(error.contains("disruption budget"), "{error}");
     ensure!(on_node(&case.view().await?) == 2, "a pod was deleted");
@@ -82,10 +77,7 @@ async fn a_node_is_emptied_by_a_move(case: &mut Case) -> Result<()> {
     let view = until_guarded(case, 2).await?;
     view.ensure(on_node(&view) == 0)?;
     let again = case.game(&["move", &target]).await?;
-    ensure!(
-        again.stderr.contains("no pod of a GameDeployment"),
-        "{again:?}"
-    );
+    ensure!(again.stderr.contains("no pod of a GameDeployment"), "{again:?}");
     case.kubectl(&["delete", "node", &node]).await?;
     uninstall(case, "guard").await
 }
@@ -97,10 +89,7 @@ async fn a_pod_of_a_set_is_moved(case: &mut Case) -> Result<()> {
     let uid = view.pod(&pod)?.uid().to_owned();
     let target = format!("pod/{pod}");
     let error = case.refused(&["delete", &target], "").await?;
-    ensure!(
-        error.contains(&format!("kubectl game move {target}")),
-        "{error}"
-    );
+    ensure!(error.contains(&format!("kubectl game move {target}")), "{error}");
     case.game(&["move", &target]).await?;
     let is_moving = |view: &View| view.number("/status/protection/moving") == 1;
     case.until("the pod waits for its hook", |view| {
@@ -108,15 +97,10 @@ async fn a_pod_of_a_set_is_moved(case: &mut Case) -> Result<()> {
     })
     .await?;
     let again = case.game(&["move", &target]).await?;
-    ensure!(
-        again.stderr.contains("already marked to be moved"),
-        "{again:?}"
-    );
+    ensure!(again.stderr.contains("already marked to be moved"), "{again:?}");
     case.game(&["move", &target, "--cancel"]).await?;
-    case.until("the pod stays", |view| {
-        !is_moving(view) && waiting_reasons(view).is_empty()
-    })
-    .await?;
+    case.until("the pod stays", |view| !is_moving(view) && waiting_reasons(view).is_empty())
+        .await?;
     case.game(&["move", &target]).await?;
     case.hooks.answer("/", allowing_answer());
     case.until("the pod is replaced", |view| {
@@ -135,8 +119,7 @@ async fn on_node_going_moves_pods_off_a_cordoned_node(case: &mut Case) -> Result
     view.ensure(count_on(&view, &node) == 2)?;
     let moving = |view: &View| view.number("/status/protection/moving");
     case.kubectl(&["cordon", &node]).await?;
-    case.consistently("nothing moves by default", 2, |view| moving(view) == 0)
-        .await?;
+    case.consistently("nothing moves by default", 2, |view| moving(view) == 0).await?;
     let move_patch =
         json!([{"op": "add", "path": "/spec/protection/onNodeGoing", "value": "Move"}]);
     case.patch(&case.workload(), move_patch).await?;
@@ -145,24 +128,14 @@ async fn on_node_going_moves_pods_off_a_cordoned_node(case: &mut Case) -> Result
     })
     .await?;
     case.kubectl(&["uncordon", &node]).await?;
-    case.until("both pods stay", |view| {
-        moving(view) == 0 && waiting_reasons(view).is_empty()
-    })
-    .await?;
+    case.until("both pods stay", |view| moving(view) == 0 && waiting_reasons(view).is_empty())
+        .await?;
     // A taint that the pods tolerate does not move them.
     let taint = format!("only={}:NoExecute", case.namespace);
     case.kubectl(&["taint", "node", &node, &taint]).await?;
-    case.consistently("nothing moves", 2, |view| moving(view) == 0)
-        .await?;
-    case.kubectl(&[
-        "taint",
-        "node",
-        &node,
-        "ToBeDeletedByClusterAutoscaler=1:NoSchedule",
-    ])
-    .await?;
-    case.until("both pods are to be moved", |view| moving(view) == 2)
-        .await?;
+    case.consistently("nothing moves", 2, |view| moving(view) == 0).await?;
+    case.kubectl(&["taint", "node", &node, "ToBeDeletedByClusterAutoscaler=1:NoSchedule"]).await?;
+    case.until("both pods are to be moved", |view| moving(view) == 2).await?;
     case.hooks.answer("/", allowing_answer());
     case.kubectl(&["drain", &node, "--timeout=120s"]).await?;
     let view = until_guarded(case, 2).await?;
@@ -175,18 +148,12 @@ async fn on_node_going_moves_pods_off_a_cordoned_node(case: &mut Case) -> Result
 async fn until_replaced(case: &Case, node: &str) -> Result<()> {
     // The pod garbage collector waits for 40 s before it treats a node as deleted, and runs every 20 s: at worst, 80 s
     // pass before it acts.
-    eventually(
-        "the pods are replaced",
-        Duration::from_secs(200),
-        async || {
-            let pods = case.view().await?.pods.into_iter();
-            let left = pods
-                .filter(|pod| text(&pod.0, "/spec/nodeName") == node)
-                .count();
-            ensure!(left == 0, "{left} pods are left");
-            Ok(())
-        },
-    )
+    eventually("the pods are replaced", Duration::from_secs(200), async || {
+        let pods = case.view().await?.pods.into_iter();
+        let left = pods.filter(|pod| text(&pod.0, "/spec/nodeName") == node).count();
+        ensure!(left == 0, "{left} pods are left");
+        Ok(())
+    })
     .await?;
     until_guarded(case, 2).await?;
     ensure!(case.hooks.calls("/").is_empty(), "a hook was called");
@@ -207,8 +174,7 @@ async fn guarded_pods_on_an_unreachable_node_are_replaced(case: &mut Case) -> Re
     view.ensure(count_on(&view, &node) == 2)?;
     let before = live_pods(case).await?;
     case.kill_operator().await?;
-    case.kubectl(&["label", "node", &node, "stage.gamekeeper/lost=true"])
-        .await?;
+    case.kubectl(&["label", "node", &node, "stage.gamekeeper/lost=true"]).await?;
     case.eventually("Kubernetes has tried to delete the pods", async || {
         let pods = case.list("pods").await?;
         let is_target = |pod: &&serde_json::Value| judge::object::is_true(pod, "DisruptionTarget");
@@ -216,14 +182,10 @@ async fn guarded_pods_on_an_unreachable_node_are_replaced(case: &mut Case) -> Re
         Ok(())
     })
     .await?;
-    consistently(
-        "the guard keeps the pods",
-        Duration::from_secs(2),
-        async || {
-            ensure!(live_pods(case).await? == before, "a pod was deleted");
-            Ok(())
-        },
-    )
+    consistently("the guard keeps the pods", Duration::from_secs(2), async || {
+        ensure!(live_pods(case).await? == before, "a pod was deleted");
+        Ok(())
+    })
     .await?;
     case.operator.start().await?;
     until_replaced(case, &node).await?;
@@ -253,17 +215,12 @@ async fn pods_that_do_not_tolerate_a_taint_stay_or_are_moved(case: &mut Case) ->
     let node = create_node_with_two_pods(case).await?;
     let before = live_pods(case).await?;
     case.kill_operator().await?;
-    case.kubectl(&["taint", "node", &node, "maintenance=1:NoExecute"])
-        .await?;
+    case.kubectl(&["taint", "node", &node, "maintenance=1:NoExecute"]).await?;
     let ensure_kept = async |case: &Case| {
-        consistently(
-            "the guard keeps the pods",
-            Duration::from_secs(2),
-            async || {
-                ensure!(live_pods(case).await? == before, "a pod was deleted");
-                Ok(())
-            },
-        )
+        consistently("the guard keeps the pods", Duration::from_secs(2), async || {
+            ensure!(live_pods(case).await? == before, "a pod was deleted");
+            Ok(())
+        })
         .await
     };
     case.eventually("Kubernetes has tried to delete the pods", async || {
@@ -280,10 +237,8 @@ async fn pods_that_do_not_tolerate_a_taint_stay_or_are_moved(case: &mut Case) ->
     let move_patch =
         json!([{"op": "add", "path": "/spec/protection/onNodeGoing", "value": "Move"}]);
     case.patch(&case.workload(), move_patch).await?;
-    case.until("the pods are replaced", |view| {
-        count_on(view, &node) == 0 && view.pods.len() == 2
-    })
-    .await?;
+    case.until("the pods are replaced", |view| count_on(view, &node) == 0 && view.pods.len() == 2)
+        .await?;
     until_guarded(case, 2).await?;
     case.kubectl(&["delete", "node", &node]).await?;
     uninstall(case, "guard").await
@@ -316,8 +271,7 @@ async fn pods_of_a_set_leave_a_tainted_node_with_their_claims(case: &mut Case) -
         before.len() == 2 && before.iter().all(|(_, _, volume)| !volume.is_empty()),
         "{before:?}"
     );
-    case.kubectl(&["taint", "node", &node, "maintenance=1:NoExecute"])
-        .await?;
+    case.kubectl(&["taint", "node", &node, "maintenance=1:NoExecute"]).await?;
     case.until("both pods are to be moved, and wait", |view| {
         view.number("/status/protection/moving") == 2 && !waiting_reasons(view).is_empty()
     })
@@ -365,8 +319,7 @@ async fn a_paused_canary_keeps_its_revisions_when_it_leaves_a_node(case: &mut Ca
     })
     .await?;
     case.resume().await?;
-    case.until("the rollout ends", |view| view.ready_with("game:v2") == 2)
-        .await?;
+    case.until("the rollout ends", |view| view.ready_with("game:v2") == 2).await?;
     case.kubectl(&["delete", "node", &node]).await?;
     uninstall(case, "guard").await
 }

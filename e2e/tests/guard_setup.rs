@@ -29,8 +29,7 @@ pub(crate) async fn install_policy(case: &Case) -> Result<()> {
 pub(crate) async fn apply_guarded(case: &Case, game: Game, replicas: usize) -> Result<View> {
     install_policy(case).await?;
     case.hooks.answer("/", refusing_answer());
-    case.apply(hook_template("test", &case.hooks.url("/")))
-        .await?;
+    case.apply(hook_template("test", &case.hooks.url("/"))).await?;
     case.apply(game.pre_delete("test").guarded()).await?;
     until_guarded(case, replicas).await
 }
@@ -41,10 +40,7 @@ pub(crate) async fn until_guarded(case: &Case, pods: usize) -> Result<View> {
         condition(view) == ("True", "PodsGuarded")
             && view.pods.len() == pods
             && view.number("/status/protection/guarded") == pods as i64
-            && view
-                .pods
-                .iter()
-                .all(|pod| pod.is_running() && !label(&pod.0).is_empty())
+            && view.pods.iter().all(|pod| pod.is_running() && !label(&pod.0).is_empty())
     })
     .await
 }
@@ -74,9 +70,7 @@ pub(crate) fn waiting_reasons(view: &View) -> Vec<&str> {
 pub(crate) async fn live_pods(case: &Case) -> Result<Vec<String>> {
     let pods = case.list("pods").await?.into_iter();
     let pods = pods.filter(|pod| pod["metadata"]["deletionTimestamp"].is_null());
-    let mut uids: Vec<String> = pods
-        .map(|pod| text(&pod, "/metadata/uid").to_owned())
-        .collect();
+    let mut uids: Vec<String> = pods.map(|pod| text(&pod, "/metadata/uid").to_owned()).collect();
     uids.sort();
     Ok(uids)
 }
@@ -87,9 +81,7 @@ pub(crate) async fn budgets(case: &Case) -> Result<Vec<String>> {
     let path = format!("/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets");
     let list = case.plane().get(&path).await?;
     let items = list["items"].as_array().context("no list")?.iter();
-    Ok(items
-        .map(|it| text(it, "/metadata/name").to_owned())
-        .collect())
+    Ok(items.map(|it| text(it, "/metadata/name").to_owned()).collect())
 }
 
 /// Waits until gamekeeper_guarded_pods_ended_total has these counts for these values of `why`.
@@ -115,11 +107,7 @@ pub(crate) async fn evict(case: &Case, pod: &str) -> Result<String> {
         "metadata": {"name": pod, "namespace": case.namespace},
     });
     let path = format!("/api/v1/namespaces/{}/pods/{pod}/eviction", case.namespace);
-    case.kubectl_with(
-        &["create", "--raw", &path, "-f", "-"],
-        &eviction.to_string(),
-    )
-    .await
+    case.kubectl_with(&["create", "--raw", &path, "-f", "-"], &eviction.to_string()).await
 }
 
 /// Creates a node for the pods of this test.
@@ -149,9 +137,7 @@ pub(crate) async fn create_node(case: &Case) -> Result<String> {
 pub(crate) async fn until_deleted(case: &Case) -> Result<()> {
     let workload = case.workload();
     case.eventually("the workload is deleted", async || {
-        let found = case
-            .kubectl(&["get", &workload, "--ignore-not-found"])
-            .await?;
+        let found = case.kubectl(&["get", &workload, "--ignore-not-found"]).await?;
         ensure!(found.is_empty(), "{found}");
         Ok(())
     })

@@ -42,10 +42,7 @@ async fn guards_are_removed_unless_pods_wait(case: &mut Case) -> Result<()> {
     apply_guarded(case, Game::in_place(3), 3).await?;
     let before = live_pods(case).await?;
     case.scale(2).await?;
-    case.until("a pod waits", |view| {
-        waiting_reasons(view) == ["HookNotSuccessful"]
-    })
-    .await?;
+    case.until("a pod waits", |view| waiting_reasons(view) == ["HookNotSuccessful"]).await?;
     case.kill_operator().await?;
     let namespace = format!("--namespace={}", case.namespace);
     let unguard = ["unguard", "--all", &namespace];
@@ -55,10 +52,7 @@ async fn guards_are_removed_unless_pods_wait(case: &mut Case) -> Result<()> {
     ensure!(budgets(case).await?.len() == 1, "the budget was deleted");
     let forced = [&unguard[..], &["--force"]].concat();
     let done = case.operator.run(&forced).await?;
-    ensure!(
-        done.stdout.contains("3 pods are no longer guarded"),
-        "{done:?}"
-    );
+    ensure!(done.stdout.contains("3 pods are no longer guarded"), "{done:?}");
     let view = case.view().await?;
     ensure!(view.game["metadata"]["finalizers"].is_null());
     ensure_nothing_blocks(case, &before).await?;
@@ -70,12 +64,7 @@ async fn a_budget_and_labels_without_a_workload_are_removed(case: &mut Case) -> 
     apply_guarded(case, Game::in_place(2), 2).await?;
     let before = live_pods(case).await?;
     case.kill_operator().await?;
-    let orphan = [
-        "delete",
-        &case.workload(),
-        "--cascade=orphan",
-        "--wait=false",
-    ];
+    let orphan = ["delete", &case.workload(), "--cascade=orphan", "--wait=false"];
     case.kubectl(&orphan).await?;
     case.eventually("the pods are orphaned", async || {
         let pods = case.list("pods").await?;
@@ -85,17 +74,13 @@ async fn a_budget_and_labels_without_a_workload_are_removed(case: &mut Case) -> 
     })
     .await?;
     let finalizers = r#"-p={"metadata":{"finalizers":null}}"#;
-    case.kubectl(&["patch", &case.workload(), "--type=merge", finalizers])
-        .await?;
+    case.kubectl(&["patch", &case.workload(), "--type=merge", finalizers]).await?;
     ensure!(budgets(case).await?.len() == 1, "the budget was deleted");
     let pods = case.list("pods").await?;
     ensure!(pods.iter().all(|pod| !label(pod).is_empty()), "{pods:#?}");
     let namespace = format!("--namespace={}", case.namespace);
     let done = case.operator.run(&["unguard", "--all", &namespace]).await?;
-    ensure!(
-        done.stdout.contains("2 pods are no longer guarded"),
-        "{done:?}"
-    );
+    ensure!(done.stdout.contains("2 pods are no longer guarded"), "{done:?}");
     ensure_nothing_blocks(case, &before).await?;
     // Uninstalling a release whose namespace was deleted must not fail.
     let deleted = format!("--namespace={}-deleted", case.namespace);
@@ -115,8 +100,7 @@ async fn deploy(case: &Case) -> Result<()> {
         "metadata": {"name": ACCOUNT},
         "spec": {"replicas": 2, "selector": {"matchLabels": labels}, "template": template},
     });
-    case.kubectl_with(&["apply", "-f", "-"], &deployment.to_string())
-        .await?;
+    case.kubectl_with(&["apply", "-f", "-"], &deployment.to_string()).await?;
     case.eventually("the Deployment has its pods", async || {
         let deployment = deployment_of_operator(case).await?;
         ensure!(deployment["status"]["replicas"] == 2, "{deployment:#}");
@@ -136,10 +120,7 @@ async fn until_scaled_to_0(case: &Case) -> Result<()> {
     case.eventually("the Deployment has no pods", async || {
         let deployment = deployment_of_operator(case).await?;
         let pods = deployment["status"]["replicas"].as_u64().unwrap_or(0);
-        ensure!(
-            deployment["spec"]["replicas"] == 0 && pods == 0,
-            "{deployment:#}"
-        );
+        ensure!(deployment["spec"]["replicas"] == 0 && pods == 0, "{deployment:#}");
         Ok(())
     })
     .await
@@ -149,9 +130,7 @@ async fn until_scaled_to_0(case: &Case) -> Result<()> {
 /// the arguments of the Job. Its pod does not run: the test runs the command.
 async fn run_hooks(case: &Case) -> Result<Vec<String>> {
     let plane = case.plane();
-    let objects = plane
-        .render_installed(ACCOUNT, &case.namespace, &[])
-        .await?;
+    let objects = plane.render_installed(ACCOUNT, &case.namespace, &[]).await?;
     let is_hook = |it: &&Value| text(it, "/metadata/annotations/helm.sh~1hook") == "pre-delete";
     let (mut args, namespace) = (None, &case.namespace);
     for hook in objects.iter().filter(is_hook) {
@@ -168,10 +147,7 @@ async fn run_hooks(case: &Case) -> Result<Vec<String>> {
     let username = case.operator.username();
     for permission in ["list secrets", "patch deployments.apps/gamekeeper"] {
         let line = format!("auth can-i {permission} -n {namespace} --as {username}");
-        case.eventually("the role is in force", async || {
-            plane.kubectl_line(&line).await
-        })
-        .await?;
+        case.eventually("the role is in force", async || plane.kubectl_line(&line).await).await?;
     }
     let args = args.context("the chart has no Job")?;
     let mut args: Vec<String> = serde_json::from_value(args)?;
@@ -189,8 +165,7 @@ async fn record(case: &Case, version: u32, status: &str) -> Result<()> {
         "apiVersion": "v1", "kind": "Secret", "type": "helm.sh/release.v1",
         "metadata": {"name": name, "labels": labels},
     });
-    case.kubectl_with(&["apply", "-f", "-"], &secret.to_string())
-        .await?;
+    case.kubectl_with(&["apply", "-f", "-"], &secret.to_string()).await?;
     Ok(())
 }
 
@@ -209,25 +184,15 @@ async fn an_interrupted_run_does_not_leave_the_operator_stopped(case: &mut Case)
     let stopped = deployment_of_operator(case).await?;
     ensure!(text(&stopped, REMEMBERED_REPLICAS) == "2", "{stopped:#}");
     case.scale(2).await?;
-    case.until("a pod waits", |view| {
-        waiting_reasons(view) == ["HookNotSuccessful"]
-    })
-    .await?;
+    case.until("a pod waits", |view| waiting_reasons(view) == ["HookNotSuccessful"]).await?;
     let refused = case.operator.run(&args).await?;
-    ensure!(
-        refused.stderr.contains("to wait for the hooks"),
-        "{refused:?}"
-    );
+    ensure!(refused.stderr.contains("to wait for the hooks"), "{refused:?}");
     let restored = deployment_of_operator(case).await?;
     ensure!(restored["spec"]["replicas"] == 2, "{restored:#}");
-    ensure!(
-        restored.pointer(REMEMBERED_REPLICAS).is_none(),
-        "{restored:#}"
-    );
+    ensure!(restored.pointer(REMEMBERED_REPLICAS).is_none(), "{restored:#}");
     ensure!(budgets(case).await?.len() == 1, "the budget was deleted");
     case.scale(3).await?;
-    case.until("no pod waits", |view| waiting_reasons(view).is_empty())
-        .await?;
+    case.until("no pod waits", |view| waiting_reasons(view).is_empty()).await?;
     uninstall(case, "guard").await
 }
 
@@ -241,10 +206,7 @@ async fn the_job_of_the_chart_stops_the_operator(case: &mut Case) -> Result<()> 
         done = case.operator.run(&args) => bail!("the command did not wait for the operator: {done:?}"),
         scaled = until_scaled_to_0(case) => scaled?,
     }
-    ensure!(
-        budgets(case).await?.len() == 1,
-        "guards were removed while the operator ran"
-    );
+    ensure!(budgets(case).await?.len() == 1, "guards were removed while the operator ran");
     let before = live_pods(case).await?;
     case.start_witness().await?;
     case.operator.terminate().await?;
@@ -267,10 +229,7 @@ async fn a_release_that_goes_on_keeps_its_operator_and_guards(case: &mut Case) -
     for (records, reason) in [
         (&[][..], not_installed),
         (&[(1, "deployed")][..], "says deployed, not uninstalling"),
-        (
-            &[(1, "uninstalling"), (2, "deployed")],
-            "says deployed, not uninstalling",
-        ),
+        (&[(1, "uninstalling"), (2, "deployed")], "says deployed, not uninstalling"),
     ] {
         for (version, status) in records {
             record(case, *version, status).await?;
@@ -291,9 +250,7 @@ async fn a_release_that_goes_on_keeps_its_operator_and_guards(case: &mut Case) -
 /// Runs a command of the operator's binary as an administrator.
 async fn administrator_runs(case: &Case, args: &[&str]) -> Result<CommandOutput> {
     let mut command = Command::new(case.operator.binary());
-    command
-        .args(args)
-        .env("KUBECONFIG", &case.plane().kubeconfig);
+    command.args(args).env("KUBECONFIG", &case.plane().kubeconfig);
     run_unchecked(&mut command).await
 }
 

@@ -54,19 +54,11 @@ async fn until_failures(case: &Case, failures: i64) -> Result<()> {
 }
 
 async fn the_web_example_waits_until_no_players_are_left(case: &mut Case) -> Result<()> {
-    case.hooks
-        .answer("/players", Answer::Json(json!({"online": 3})));
+    case.hooks.answer("/players", Answer::Json(json!({"online": 3})));
     let port = format!(":{}/", case.hooks.port());
-    scale_to_zero(
-        case,
-        "web",
-        "no-players",
-        &[(":9091/", &port), ("10s", "1s")],
-    )
-    .await?;
+    scale_to_zero(case, "web", "no-players", &[(":9091/", &port), ("10s", "1s")]).await?;
     until_failures(case, 2).await?;
-    case.hooks
-        .answer("/players", Answer::Json(json!({"online": 0})));
+    case.hooks.answer("/players", Answer::Json(json!({"online": 0})));
     case.until_settled(0).await?;
     Ok(())
 }
@@ -79,10 +71,7 @@ async fn the_prometheus_example_waits_until_the_pod_is_idle(case: &mut Case) -> 
     };
     case.hooks.answer("/api/v1/query", players("2"));
     let server = case.hooks.url("");
-    let changes = [
-        ("http://prometheus.monitoring:9090", server.as_str()),
-        ("30s", "1s"),
-    ];
+    let changes = [("http://prometheus.monitoring:9090", server.as_str()), ("30s", "1s")];
     scale_to_zero(case, "prometheus", "idle-in-prometheus", &changes).await?;
     until_failures(case, 2).await?;
     case.hooks.answer("/api/v1/query", players("0"));
@@ -97,8 +86,7 @@ async fn the_kubernetes_example_waits_until_the_pod_is_drained(case: &mut Case) 
     let drain = &pod["metadata"]["annotations"]["example.com/drain"];
     ensure!(drain == "true", "no drain annotation: {pod:#}");
     let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-    case.kubectl(&["annotate", "pod", name, "example.com/drained=true"])
-        .await?;
+    case.kubectl(&["annotate", "pod", name, "example.com/drained=true"]).await?;
     case.until_settled(0).await?;
     Ok(())
 }
@@ -127,10 +115,7 @@ async fn the_exec_example_waits_until_no_players_are_left(case: &mut Case) -> Re
     let players = case.folder().join("players");
     std::fs::write(&players, "3\n")?;
     let command = format!("[cat, {}]", players.display());
-    let changes = [
-        ("[/game/ctl, players, --count]", command.as_str()),
-        ("10s", "1s"),
-    ];
+    let changes = [("[/game/ctl, players, --count]", command.as_str()), ("10s", "1s")];
     scale_to_zero(case, "exec", "players-left", &changes).await?;
     until_failures(case, 2).await?;
     std::fs::write(&players, "0\n")?;
@@ -145,19 +130,16 @@ async fn the_example_in_doubt_passes_fails_or_measures_again(case: &mut Case) ->
     let metric = &template.context("no HookTemplate")?["spec"]["metrics"][0];
     for state in ["idle", "ranked", "lobby"] {
         let path = format!("/{state}");
-        case.hooks
-            .answer(&path, Answer::Json(json!({"state": state})));
+        case.hooks.answer(&path, Answer::Json(json!({"state": state})));
         let mut metric = metric.clone();
         metric["interval"] = json!("1s");
         let json_path = metric["provider"]["web"]["jsonPath"].take();
         metric["provider"] = json!({"web": {"url": case.hooks.url(&path), "jsonPath": json_path}});
-        case.apply(hook_run(state, json!({"metrics": [metric]})))
-            .await?;
+        case.apply(hook_run(state, json!({"metrics": [metric]}))).await?;
     }
-    for (state, phase, counter) in [
-        ("idle", "Successful", "successful"),
-        ("ranked", "Failed", "failed"),
-    ] {
+    for (state, phase, counter) in
+        [("idle", "Successful", "successful"), ("ranked", "Failed", "failed")]
+    {
         let ended = until_phase(case, state, phase).await?;
         let result = &ended["metricResults"][0];
         ensure!(result["count"] == 1 && result[counter] == 1, "{ended:#}");

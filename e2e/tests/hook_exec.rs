@@ -58,48 +58,26 @@ async fn a_command_gets_its_arguments_unchanged_and_its_output_is_judged(
     let pod = prepare(case).await?;
     let command = json!(["printf", "%s|", "--map={{ args.map }}", "", "*"]);
     let condition = json!({"successCondition": "result == \"--map=a b; $(c) 'd||*|\""});
-    case.apply(command_run("good", &pod, command.clone(), condition))
-        .await?;
-    case.apply(command_run("plain", &pod, json!(["true"]), json!({})))
-        .await?;
+    case.apply(command_run("good", &pod, command.clone(), condition)).await?;
+    case.apply(command_run("plain", &pod, json!(["true"]), json!({}))).await?;
     let condition = json!({"successCondition": "result == \"idle\""});
-    case.apply(command_run("bad", &pod, command, condition))
-        .await?;
+    case.apply(command_run("bad", &pod, command, condition)).await?;
     until_phase(case, "good", "Successful").await?;
     until_phase(case, "plain", "Successful").await?;
     let bad = until_phase(case, "bad", "Failed").await?;
     let message = text(&bad, "/message");
-    ensure!(
-        message.contains("result is --map=a b; $(c) 'd||*|"),
-        "{message}"
-    );
+    ensure!(message.contains("result is --map=a b; $(c) 'd||*|"), "{message}");
     Ok(())
 }
 
 async fn a_command_without_an_exit_code_is_an_error_with_the_reason(case: &mut Case) -> Result<()> {
     let pod = prepare(case).await?;
     for (run, command, expected) in [
-        (
-            "missing",
-            json!(["/no/such/program"]),
-            "no such file or directory",
-        ),
+        ("missing", json!(["/no/such/program"]), "no such file or directory"),
         // kwok reports the exit code only as text.
-        (
-            "failed",
-            json!(["sh", "-c", "echo players >&2; exit 3"]),
-            "exit status 3: players",
-        ),
-        (
-            "slow",
-            json!(["sleep", "60"]),
-            "did not exit within 2 s, and may still be running",
-        ),
-        (
-            "endless",
-            json!(["cat", "/dev/zero"]),
-            "printed more than 1 MiB",
-        ),
+        ("failed", json!(["sh", "-c", "echo players >&2; exit 3"]), "exit status 3: players"),
+        ("slow", json!(["sleep", "60"]), "did not exit within 2 s, and may still be running"),
+        ("endless", json!(["cat", "/dev/zero"]), "printed more than 1 MiB"),
     ] {
         let mut manifest = command_run(run, &pod, command, json!({}));
         if run == "slow" {
@@ -119,25 +97,15 @@ async fn commands_are_run_only_in_pods_of_workloads(case: &mut Case) -> Result<(
         "spec": {"containers": [{"name": "game", "image": "other:v1"}]},
     }))
     .await?;
-    let ready = [
-        "wait",
-        "pod/other",
-        "--for=condition=Ready",
-        "--timeout=60s",
-    ];
+    let ready = ["wait", "pod/other", "--for=condition=Ready", "--timeout=60s"];
     case.kubectl(&ready).await?;
     let mut sidecar = command_run("sidecar", &pod, json!(["true"]), json!({}));
     sidecar["spec"]["metrics"][0]["provider"]["exec"]["container"] = json!("sidecar");
     case.apply(sidecar).await?;
-    case.apply(command_run("other", "other", json!(["true"]), json!({})))
-        .await?;
-    case.apply(command_run("none", "none", json!(["true"]), json!({})))
-        .await?;
+    case.apply(command_run("other", "other", json!(["true"]), json!({}))).await?;
+    case.apply(command_run("none", "none", json!(["true"]), json!({}))).await?;
     for (run, expected) in [
-        (
-            "other",
-            "pod other belongs to no GameDeployment or GameStatefulSet",
-        ),
+        ("other", "pod other belongs to no GameDeployment or GameStatefulSet"),
         ("none", "pods \"none\" not found"),
         ("sidecar", "has no container sidecar: use one of game"),
     ] {
@@ -149,8 +117,7 @@ async fn commands_are_run_only_in_pods_of_workloads(case: &mut Case) -> Result<(
 
 async fn commands_are_disabled_until_their_namespace_is_listed(case: &mut Case) -> Result<()> {
     let pod = create_workload(case).await?;
-    case.apply(command_run("off", &pod, json!(["true"]), json!({})))
-        .await?;
+    case.apply(command_run("off", &pod, json!(["true"]), json!({}))).await?;
     let message = until_error(case, "off").await?;
     let namespace = &case.namespace;
     let expected = format!(
@@ -167,15 +134,13 @@ async fn a_missing_permission_is_an_error_that_names_the_charts_value(
     let pod = prepare(case).await?;
     let bindings = case.kubectl(&["get", "rolebindings", "-o=name"]).await?;
     let binding = bindings.lines().find(|it| it.contains("hook-exec"));
-    case.kubectl(&["delete", binding.context("no binding")?])
-        .await?;
+    case.kubectl(&["delete", binding.context("no binding")?]).await?;
     let mut tries = 0;
     // The API server may still honor the deleted binding for a moment.
     case.eventually("the command is forbidden", async || {
         tries += 1;
         let run = format!("forbidden-{tries}");
-        case.apply(command_run(&run, &pod, json!(["true"]), json!({})))
-            .await?;
+        case.apply(command_run(&run, &pod, json!(["true"]), json!({}))).await?;
         let status = case.eventually("the run ends", async || {
             let status = status(case, &run).await?;
             ensure!(status["finishedAt"].is_string(), "{status:#}");
@@ -184,10 +149,7 @@ async fn a_missing_permission_is_an_error_that_names_the_charts_value(
         let status = status.await?;
         let message = text(&status, "/message");
         ensure!(message.contains("is forbidden"), "{status:#}");
-        ensure!(
-            message.contains("the chart's value hooks.exec"),
-            "{status:#}"
-        );
+        ensure!(message.contains("the chart's value hooks.exec"), "{status:#}");
         Ok(())
     })
     .await

@@ -56,10 +56,8 @@ async fn jobs(case: &Case, run: &str) -> Result<Vec<Value>> {
 }
 
 async fn until_job(case: &Case, run: &str) -> Result<Value> {
-    case.eventually("the run's Job exists", async || {
-        jobs(case, run).await?.pop().context("no job")
-    })
-    .await
+    case.eventually("the run's Job exists", async || jobs(case, run).await?.pop().context("no job"))
+        .await
 }
 
 async fn until_no_job(case: &Case, run: &str) -> Result<()> {
@@ -73,41 +71,24 @@ async fn until_no_job(case: &Case, run: &str) -> Result<()> {
 
 async fn the_result_of_a_job_is_the_measurement(case: &mut Case) -> Result<()> {
     let exit_annotation = |code: &str| json!({"stage.gamekeeper/exit": code});
-    case.apply(run_with_metrics(
-        "good",
-        json!([job("backup", "backup:1", json!({}))]),
-    ))
-    .await?;
-    case.apply(run_with_metrics(
-        "bad",
-        json!([job("backup", "backup:1", exit_annotation("3"))]),
-    ))
-    .await?;
+    case.apply(run_with_metrics("good", json!([job("backup", "backup:1", json!({}))]))).await?;
+    case.apply(run_with_metrics("bad", json!([job("backup", "backup:1", exit_annotation("3"))])))
+        .await?;
     let mut twice = job("backup", "backup:1", json!({}));
     twice["count"] = json!(2);
     twice["interval"] = json!("1s");
-    case.apply(run_with_metrics("twice", json!([twice])))
-        .await?;
+    case.apply(run_with_metrics("twice", json!([twice]))).await?;
 
     let good = until_phase(case, "good", "Successful").await?;
     let measurement = &good["metricResults"][0]["measurements"][0];
     let job = until_job(case, "good").await?;
     ensure!(measurement["value"] == job["metadata"]["name"], "{good:#}");
-    ensure!(
-        measurement["finishedAt"] != measurement["startedAt"],
-        "{good:#}"
-    );
+    ensure!(measurement["finishedAt"] != measurement["startedAt"], "{good:#}");
     ensure!(job["metadata"]["labels"]["made-by"] == "a-hook", "{job:#}");
     ensure!(job["spec"]["activeDeadlineSeconds"] == 3600, "{job:#}");
     let container = &job["spec"]["template"]["spec"]["containers"][0];
-    ensure!(
-        container["args"] == json!(["--pod", "game-1"]),
-        "{container:#}"
-    );
-    ensure!(
-        container["env"][0]["value"] == "pod game-1",
-        "{container:#}"
-    );
+    ensure!(container["args"] == json!(["--pod", "game-1"]), "{container:#}");
+    ensure!(container["env"][0]["value"] == "pod game-1", "{container:#}");
 
     let bad = until_phase(case, "bad", "Failed").await?;
     let message = text(&bad, "/message");
@@ -115,21 +96,14 @@ async fn the_result_of_a_job_is_the_measurement(case: &mut Case) -> Result<()> {
 
     let twice = until_phase(case, "twice", "Successful").await?;
     ensure!(twice["metricResults"][0]["successful"] == 2, "{twice:#}");
-    ensure!(
-        jobs(case, "twice").await?.len() == 2,
-        "expected one Job per measurement"
-    );
+    ensure!(jobs(case, "twice").await?.len() == 2, "expected one Job per measurement");
     Ok(())
 }
 
 async fn a_job_continues_after_the_operator_is_killed(case: &mut Case) -> Result<()> {
     // Long enough for a slow machine to show the measurement in progress.
     let slow = json!({"stage.gamekeeper/run-seconds": "30"});
-    case.apply(run_with_metrics(
-        "slow",
-        json!([job("backup", "backup:1", slow)]),
-    ))
-    .await?;
+    case.apply(run_with_metrics("slow", json!([job("backup", "backup:1", slow)]))).await?;
     let started_at = case
         .eventually("the measurement is Running", async || {
             let status = status(case, "slow").await?;
@@ -144,27 +118,14 @@ async fn a_job_continues_after_the_operator_is_killed(case: &mut Case) -> Result
     case.operator.start().await?;
     let status = until_phase(case, "slow", "Successful").await?;
     let result = &status["metricResults"][0];
-    ensure!(
-        result["measurements"][0]["startedAt"] == started_at,
-        "{status:#}"
-    );
-    ensure!(
-        result["count"] == 1 && result["measurements"][1].is_null(),
-        "{status:#}"
-    );
-    ensure!(
-        jobs(case, "slow").await?.len() == 1,
-        "the Job was created twice"
-    );
+    ensure!(result["measurements"][0]["startedAt"] == started_at, "{status:#}");
+    ensure!(result["count"] == 1 && result["measurements"][1].is_null(), "{status:#}");
+    ensure!(jobs(case, "slow").await?.len() == 1, "the Job was created twice");
     Ok(())
 }
 
 async fn an_image_that_cannot_be_pulled_is_an_error(case: &mut Case) -> Result<()> {
-    case.apply(run_with_metrics(
-        "nope",
-        json!([job("backup", "backup:nope", json!({}))]),
-    ))
-    .await?;
+    case.apply(run_with_metrics("nope", json!([job("backup", "backup:nope", json!({}))]))).await?;
     let status = until_phase(case, "nope", "Error").await?;
     let message = text(&status, "/message");
     ensure!(message.contains("could not start within 30 s"), "{message}");
@@ -180,8 +141,7 @@ async fn a_job_that_cannot_start_is_deleted_even_if_the_first_attempt_fails(
     let deletions = Requests::To(Verb::Delete, "jobs");
     proxy.play(Script::default().with(deletions, Fault::Unavailable, Frequency::Times(1)));
     let metric = job("backup", "backup:nope", json!({}));
-    case.apply(run_with_metrics("nope", json!([metric])))
-        .await?;
+    case.apply(run_with_metrics("nope", json!([metric]))).await?;
     let status = until_phase(case, "nope", "Error").await?;
     let message = text(&status, "/message");
     ensure!(message.contains("could not start within 30 s"), "{message}");
@@ -190,32 +150,21 @@ async fn a_job_that_cannot_start_is_deleted_even_if_the_first_attempt_fails(
 }
 
 async fn a_job_is_deleted_when_its_run_ends(case: &mut Case) -> Result<()> {
-    let slow = || {
-        job(
-            "backup",
-            "backup:1",
-            json!({"stage.gamekeeper/run-seconds": "600"}),
-        )
-    };
+    let slow = || job("backup", "backup:1", json!({"stage.gamekeeper/run-seconds": "600"}));
     // One run is terminated; in the other, another metric fails once both Jobs exist.
-    case.apply(run_with_metrics("stopped", json!([slow()])))
-        .await?;
+    case.apply(run_with_metrics("stopped", json!([slow()]))).await?;
     let web = json!({
         "name": "web", "count": 1000, "interval": "1s",
         "provider": {"web": {"url": case.hooks.url("/web")}},
     });
-    case.apply(run_with_metrics("failed", json!([slow(), web])))
-        .await?;
+    case.apply(run_with_metrics("failed", json!([slow(), web]))).await?;
     until_job(case, "failed").await?;
     until_job(case, "stopped").await?;
     case.hooks.answer("/web", Answer::Status(500));
     let terminate = json!([{"op": "add", "path": "/spec/terminate", "value": true}]);
     case.patch("hookrun/stopped", terminate).await?;
     let stopped = until_phase(case, "stopped", "Inconclusive").await?;
-    ensure!(
-        stopped["metricResults"][0]["measurements"].is_null(),
-        "{stopped:#}"
-    );
+    ensure!(stopped["metricResults"][0]["measurements"].is_null(), "{stopped:#}");
     until_phase(case, "failed", "Error").await?;
     until_no_job(case, "stopped").await?;
     until_no_job(case, "failed").await
@@ -223,11 +172,7 @@ async fn a_job_is_deleted_when_its_run_ends(case: &mut Case) -> Result<()> {
 
 async fn a_job_is_deleted_with_its_run(case: &mut Case) -> Result<()> {
     let slow = json!({"stage.gamekeeper/run-seconds": "600"});
-    case.apply(run_with_metrics(
-        "deleted",
-        json!([job("backup", "backup:1", slow)]),
-    ))
-    .await?;
+    case.apply(run_with_metrics("deleted", json!([job("backup", "backup:1", slow)]))).await?;
     until_job(case, "deleted").await?;
     case.kubectl(&["delete", "hookrun", "deleted"]).await?;
     until_no_job(case, "deleted").await
@@ -245,21 +190,15 @@ async fn forge(case: &Case, job: &Value) -> Result<()> {
         "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}},
     });
     case.apply(forged).await?;
-    case.kubectl(&[
-        "wait",
-        "--for=condition=Complete",
-        &format!("job/{name}"),
-        "--timeout=60s",
-    ])
-    .await?;
+    case.kubectl(&["wait", "--for=condition=Complete", &format!("job/{name}"), "--timeout=60s"])
+        .await?;
     Ok(())
 }
 
 async fn a_job_that_another_client_made_passes_no_hook(case: &mut Case) -> Result<()> {
     let slow = json!({"stage.gamekeeper/run-seconds": "600"});
     let metric = job("backup", "backup:1", slow);
-    case.apply(run_with_metrics("forged", json!([metric])))
-        .await?;
+    case.apply(run_with_metrics("forged", json!([metric]))).await?;
     until_recorded(case, "forged").await?;
     let made = until_job(case, "forged").await?;
     case.operator.terminate().await?;
@@ -267,10 +206,7 @@ async fn a_job_that_another_client_made_passes_no_hook(case: &mut Case) -> Resul
     case.operator.start().await?;
     let status = until_phase(case, "forged", "Error").await?;
     let message = text(&status, "/message");
-    ensure!(
-        message.contains("was deleted before it had finished"),
-        "{message}"
-    );
+    ensure!(message.contains("was deleted before it had finished"), "{message}");
     Ok(())
 }
 
@@ -291,8 +227,7 @@ async fn a_job_that_is_not_recorded_is_replaced_after_a_crash(case: &mut Case) -
     let records = Requests::To(Verb::Patch, "hookruns");
     proxy.play(Script::default().with(records, Fault::Unavailable, Frequency::Always));
     let metric = job("backup", "backup:1", json!({}));
-    case.apply(run_with_metrics("crashed", json!([metric])))
-        .await?;
+    case.apply(run_with_metrics("crashed", json!([metric]))).await?;
     let unrecorded = until_job(case, "crashed").await?;
     ensure!(unrecorded["spec"]["suspend"] == true, "{unrecorded:#}");
     case.kill_operator().await?;
@@ -317,15 +252,12 @@ async fn only_the_operator_creates_what_its_objects_own(case: &mut Case) -> Resu
     let mut metric = job("backup", "backup:1", slow);
     let spec = &mut metric["provider"]["job"]["spec"];
     // Only of an Indexed Job can completions be changed.
-    for (field, value) in [
-        ("completionMode", json!("Indexed")),
-        ("completions", json!(1)),
-        ("parallelism", json!(1)),
-    ] {
+    for (field, value) in
+        [("completionMode", json!("Indexed")), ("completions", json!(1)), ("parallelism", json!(1))]
+    {
         spec[field] = value;
     }
-    case.apply(run_with_metrics("owner", json!([metric])))
-        .await?;
+    case.apply(run_with_metrics("owner", json!([metric]))).await?;
     until_recorded(case, "owner").await?;
     let own = until_job(case, "owner").await?;
     let owners = own["metadata"]["ownerReferences"].clone();
@@ -354,20 +286,13 @@ async fn only_the_operator_creates_what_its_objects_own(case: &mut Case) -> Resu
         case.apply(object.clone()).await?;
         let kind = text(object, "/kind").to_lowercase();
         let patch = format!("-p={}", json!({"metadata": {"ownerReferences": owners}}));
-        let error = case
-            .refused(&["patch", &kind, "free", "--type=merge", &patch], "")
-            .await?;
+        let error = case.refused(&["patch", &kind, "free", "--type=merge", &patch], "").await?;
         ensure!(error.contains("remove the owner"), "{error}");
     }
     let name = text(&own, "/metadata/name").to_owned();
     let completions = r#"-p={"spec":{"completions":0,"parallelism":0}}"#;
-    let error = case
-        .refused(&["patch", "job", &name, "--type=merge", completions], "")
-        .await?;
-    ensure!(
-        error.contains("spec.completions: it cannot be changed"),
-        "{error}"
-    );
+    let error = case.refused(&["patch", "job", &name, "--type=merge", completions], "").await?;
+    ensure!(error.contains("spec.completions: it cannot be changed"), "{error}");
 
     // A pod with the label would be adopted by the Job. This client may create pods, but not write the status of Jobs.
     let pod = json!({
@@ -377,13 +302,7 @@ async fn only_the_operator_creates_what_its_objects_own(case: &mut Case) -> Resu
         }},
         "spec": template["spec"],
     });
-    let bound = [
-        "create",
-        "rolebinding",
-        "tenants",
-        "--clusterrole=edit",
-        "--group=tenants",
-    ];
+    let bound = ["create", "rolebinding", "tenants", "--clusterrole=edit", "--group=tenants"];
     case.kubectl(&bound).await?;
     let as_tenant = |args: &[&str]| {
         let mut args: Vec<String> = args.iter().map(|it| (*it).to_owned()).collect();
@@ -436,10 +355,7 @@ async fn a_job_that_cannot_be_created_is_an_error_with_a_reason(case: &mut Case)
     .await?;
     case.apply(secret).await?;
     for (run, expected) in [
-        (
-            "typo",
-            "unknown field \"spec.template.spec.containers[0].imagePolicy\"",
-        ),
+        ("typo", "unknown field \"spec.template.spec.containers[0].imagePolicy\""),
         ("secret", "a secret argument would be readable in the Job"),
     ] {
         let status = until_phase(case, run, "Error").await?;

@@ -39,24 +39,15 @@ fn metric(case: &Case, name: &str, fields: Value) -> Value {
 
 async fn a_dry_run_metric_is_shown_but_does_not_decide(case: &mut Case) -> Result<()> {
     case.hooks.answer("/trial-age", age(1));
-    let metrics = json!([
-        metric(case, "trial-age", json!({})),
-        metric(case, "age", json!({}))
-    ]);
+    let metrics = json!([metric(case, "trial-age", json!({})), metric(case, "age", json!({}))]);
     for (run, rule) in [("tried", "trial-.*"), ("all", ".*")] {
         let spec = json!({"metrics": metrics, "dryRun": [{"metricName": rule}]});
         case.apply(hook_run(run, spec)).await?;
     }
     let tried = until_phase(case, "tried", "Successful").await?;
     let results = &tried["metricResults"];
-    ensure!(
-        results[0]["dryRun"] == true && results[0]["phase"] == "Failed",
-        "{tried:#}"
-    );
-    ensure!(
-        results[1]["dryRun"].is_null() && results[1]["phase"] == "Successful",
-        "{tried:#}"
-    );
+    ensure!(results[0]["dryRun"] == true && results[0]["phase"] == "Failed", "{tried:#}");
+    ensure!(results[1]["dryRun"].is_null() && results[1]["phase"] == "Successful", "{tried:#}");
     let all = until_phase(case, "all", "Successful").await?;
     ensure!(
         text(&all, "/message") == "all metrics are dry runs: none affects the result",
@@ -88,11 +79,7 @@ async fn a_ttl_deletes_a_run_unless_the_run_has_an_owner(case: &mut Case) -> Res
     case.hooks.answer("/failed", age(1));
     let ttl = json!({"secondsAfterSuccess": 2, "secondsAfterFailure": 3600});
     for name in ["passed", "failed"] {
-        let mut run = web(
-            case,
-            name,
-            json!({"successCondition": "asInt(result) > 30"}),
-        );
+        let mut run = web(case, name, json!({"successCondition": "asInt(result) > 30"}));
         run["spec"]["ttlStrategy"] = ttl.clone();
         case.apply(run).await?;
     }
@@ -109,10 +96,7 @@ async fn a_ttl_deletes_a_run_unless_the_run_has_an_owner(case: &mut Case) -> Res
     case.eventually("the successful run is deleted", async || {
         ensure!(!case.hooks.calls("/passed").is_empty(), "no call");
         let runs = case.list("hookruns").await?;
-        ensure!(
-            runs.iter().all(|run| run["metadata"]["name"] != "passed"),
-            "the run still exists"
-        );
+        ensure!(runs.iter().all(|run| run["metadata"]["name"] != "passed"), "the run still exists");
         Ok(())
     })
     .await?;
@@ -150,15 +134,8 @@ async fn a_run_keeps_its_copy_of_an_edited_template(case: &mut Case) -> Result<(
     .await?;
     case.apply(template("/new")).await?;
     case.until_settled(0).await?;
-    ensure!(
-        case.hooks.calls("/old").len() == 4,
-        "{} calls",
-        case.hooks.calls("/old").len()
-    );
-    ensure!(
-        case.hooks.calls("/new").is_empty(),
-        "the edited template was called"
-    );
+    ensure!(case.hooks.calls("/old").len() == 4, "{} calls", case.hooks.calls("/old").len());
+    ensure!(case.hooks.calls("/new").is_empty(), "the edited template was called");
     Ok(())
 }
 
@@ -205,9 +182,6 @@ async fn a_changed_secret_is_used_from_the_next_measurement(case: &mut Case) -> 
     // The first of the calls after the change may belong to a measurement that began before.
     let mut later = calls.iter().skip(changed_after + 1);
     let is_second = |token: Option<String>| token.is_some_and(|it| it == "Bearer second");
-    ensure!(
-        later.all(|call| is_second(sent_token(Some(call)))),
-        "{calls:?}"
-    );
+    ensure!(later.all(|call| is_second(sent_token(Some(call)))), "{calls:?}");
     Ok(())
 }

@@ -40,13 +40,9 @@ struct Row {
 
 impl Row {
     fn metrics(&self) -> Vec<(String, Value)> {
-        let one = self
-            .metric
-            .iter()
-            .map(|metric| ("m".to_owned(), metric.clone()));
+        let one = self.metric.iter().map(|metric| ("m".to_owned(), metric.clone()));
         let many = self.metrics.iter().flatten();
-        one.chain(many.map(|(name, metric)| (name.clone(), metric.clone())))
-            .collect()
+        one.chain(many.map(|(name, metric)| (name.clone(), metric.clone()))).collect()
     }
 
     /// Sets the row's answers on the hook server and returns its HookRun.
@@ -57,11 +53,7 @@ impl Row {
             let answers = answers.as_array().into_iter().flatten().map(answer);
             case.hooks.answer_in_sequence(&path, answers);
             let json_path = metric["path"].take();
-            let json_path = if json_path.is_null() {
-                json!("{$.age}")
-            } else {
-                json_path
-            };
+            let json_path = if json_path.is_null() { json!("{$.age}") } else { json_path };
             metric["name"] = json!(name);
             // The hook server runs in the process of all tests, which may be busy.
             metric["provider"] = json!({"web": {
@@ -106,26 +98,18 @@ fn normalized(message: &str, url: &str) -> String {
 
 async fn runs_end_as_in_the_table(case: &mut Case) -> Result<()> {
     let rows: Vec<Row> = serde_yaml_ng::from_str(include_str!("../../tests/hook_runs.yaml"))?;
-    let rows: Vec<Row> = rows
-        .into_iter()
-        .filter(|row| !row.pure && row.terminate.is_none())
-        .collect();
+    let rows: Vec<Row> =
+        rows.into_iter().filter(|row| !row.pure && row.terminate.is_none()).collect();
     ensure!(rows.len() >= 70, "{} rows", rows.len());
     let name = |index: usize| format!("row-{index}");
-    let manifests = rows
-        .iter()
-        .enumerate()
-        .map(|(index, row)| row.prepare(case, &name(index)));
+    let manifests = rows.iter().enumerate().map(|(index, row)| row.prepare(case, &name(index)));
     let list = json!({"apiVersion": "v1", "kind": "List", "items": manifests.collect::<Vec<_>>()});
-    case.kubectl_with(&["create", "-f", "-"], &list.to_string())
-        .await?;
+    case.kubectl_with(&["create", "-f", "-"], &list.to_string()).await?;
 
     let mut measurements = 0;
     for (index, row) in rows.iter().enumerate() {
         let run = name(index);
-        let status = until_phase(case, &run, &row.phase)
-            .await
-            .context(row.name.clone())?;
+        let status = until_phase(case, &run, &row.phase).await.context(row.name.clone())?;
         let results = status["metricResults"].as_array().context("no results")?;
         let last = results.last().context("no result")?;
         let count = |field: &str| last[field].as_i64().unwrap_or(0);
@@ -156,10 +140,7 @@ async fn runs_end_as_in_the_table(case: &mut Case) -> Result<()> {
         with_result <= measurements + delayed as i64,
         "{with_result} status writes with a result for {measurements} measurements"
     );
-    ensure!(
-        without_result <= rows.len() + delayed,
-        "{without_result} writes without a result"
-    );
+    ensure!(without_result <= rows.len() + delayed, "{without_result} writes without a result");
     Ok(())
 }
 
@@ -174,10 +155,7 @@ fn status_writes(case: &Case) -> Result<(usize, i64)> {
     });
     let (mut without_result, mut with_result) = (0, 0);
     for write in writes {
-        let status = write
-            .request_object
-            .as_ref()
-            .map(|object| &object["status"]);
+        let status = write.request_object.as_ref().map(|object| &object["status"]);
         let metrics = status.and_then(|status| status["metricResults"].as_array());
         let has_result = |metric: &Value| metric["measurements"].is_array();
         match metrics.into_iter().flatten().any(has_result) {
@@ -208,21 +186,12 @@ async fn runs_continue_after_the_operator_is_killed(case: &mut Case) -> Result<(
     }
     let status = until_phase(case, "game", "Successful").await?;
     let result = &status["metricResults"][0];
-    ensure!(
-        result["count"] == 6 && result["successful"] == 6,
-        "{status:#}"
-    );
+    ensure!(result["count"] == 6 && result["successful"] == 6, "{status:#}");
     // A call whose result was not written is repeated, with the same idempotency key.
     let calls = case.hooks.calls("/game");
-    let mut keys: Vec<_> = calls
-        .iter()
-        .filter_map(|call| call.headers.get("idempotency-key"))
-        .collect();
-    ensure!(
-        keys.len() == calls.len() && calls.len() <= 8,
-        "{} calls",
-        calls.len()
-    );
+    let mut keys: Vec<_> =
+        calls.iter().filter_map(|call| call.headers.get("idempotency-key")).collect();
+    ensure!(keys.len() == calls.len() && calls.len() <= 8, "{} calls", calls.len());
     keys.dedup();
     ensure!(keys.len() == 6, "{keys:?}");
     Ok(())
@@ -231,24 +200,16 @@ async fn runs_continue_after_the_operator_is_killed(case: &mut Case) -> Result<(
 async fn terminating_or_deleting_a_run_stops_its_calls(case: &mut Case) -> Result<()> {
     let endless = json!({"interval": "1s", "failureLimit": 1000, "successCondition": "value > 30"});
     for (run, age) in [("good", 45), ("bad", 10), ("deleted", 45)] {
-        case.hooks
-            .answer(&format!("/{run}"), Answer::Json(json!({"age": age})));
+        case.hooks.answer(&format!("/{run}"), Answer::Json(json!({"age": age})));
         case.apply(web(case, run, endless.clone())).await?;
     }
-    let late = Answer::Delayed(
-        Duration::from_secs(3),
-        Box::new(Answer::Json(json!({"age": 45}))),
-    );
+    let late = Answer::Delayed(Duration::from_secs(3), Box::new(Answer::Json(json!({"age": 45}))));
     case.hooks.answer("/late", late);
-    case.apply(web(case, "late", json!({"count": 1000, "interval": "1s"})))
-        .await?;
+    case.apply(web(case, "late", json!({"count": 1000, "interval": "1s"}))).await?;
     for run in ["good", "bad", "deleted"] {
         case.eventually("two measurements are made", async || {
             let status = status(case, run).await?;
-            ensure!(
-                status["metricResults"][0]["count"].as_i64() >= Some(2),
-                "{status:#}"
-            );
+            ensure!(status["metricResults"][0]["count"].as_i64() >= Some(2), "{status:#}");
             Ok(())
         })
         .await?;
@@ -262,10 +223,7 @@ async fn terminating_or_deleting_a_run_stops_its_calls(case: &mut Case) -> Resul
     for run in ["bad", "late"] {
         let status = until_phase(case, run, "Inconclusive").await?;
         let message = text(&status, "/message");
-        ensure!(
-            message.ends_with("the run was terminated"),
-            "{run}: {message}"
-        );
+        ensure!(message.ends_with("the run was terminated"), "{run}: {message}");
     }
 
     case.kubectl(&["delete", "hookrun", "deleted"]).await?;
@@ -278,12 +236,7 @@ async fn terminating_or_deleting_a_run_stops_its_calls(case: &mut Case) -> Resul
             ensure!(calls() == before, "another call was made");
             Ok(())
         };
-        consistently(
-            "no more calls are made",
-            Duration::from_secs(3),
-            ensure_no_call,
-        )
-        .await
+        consistently("no more calls are made", Duration::from_secs(3), ensure_no_call).await
     })
     .await
 }
@@ -311,12 +264,9 @@ async fn a_manual_run_may_read_pods_of_its_namespace_but_not_change_them(
     let get = |path: &str, value: &str| json!({"function": "get", "fields": [{"path": path, "value": value}]});
     let namespace = case.namespace.clone();
     let players = "metadata.annotations.example.com/players";
-    case.apply(run("same", &namespace, get(players, "0")))
-        .await?;
-    case.apply(run("other", &namespace, get(players, "1")))
-        .await?;
-    case.apply(run("elsewhere", "default", get(players, "0")))
-        .await?;
+    case.apply(run("same", &namespace, get(players, "0"))).await?;
+    case.apply(run("other", &namespace, get(players, "1"))).await?;
+    case.apply(run("elsewhere", "default", get(players, "0"))).await?;
     case.apply(run(
         "drain",
         &namespace,
@@ -331,17 +281,11 @@ async fn a_manual_run_may_read_pods_of_its_namespace_but_not_change_them(
     ensure!(message.ends_with("of pod game is 0, not 1"), "{message}");
     let elsewhere = until_phase(case, "elsewhere", "Error").await?;
     let message = text(&elsewhere, "/message");
-    ensure!(
-        message.contains("pods of namespace default are not accessible"),
-        "{message}"
-    );
+    ensure!(message.contains("pods of namespace default are not accessible"), "{message}");
     // Permission to create HookRuns must not imply permission to change pods.
     let drain = until_phase(case, "drain", "Error").await?;
     let message = text(&drain, "/message");
-    ensure!(
-        message.contains("function patch works only in"),
-        "{message}"
-    );
+    ensure!(message.contains("function patch works only in"), "{message}");
     let pod = case.get("pods/game").await?;
     let annotation = &pod["metadata"]["annotations"]["example.com/drain"];
     ensure!(annotation.is_null(), "{pod:#}");
@@ -349,10 +293,9 @@ async fn a_manual_run_may_read_pods_of_its_namespace_but_not_change_them(
 }
 
 async fn only_labeled_secrets_are_read_and_no_secret_is_shown(case: &mut Case) -> Result<()> {
-    for (name, labels) in [
-        ("open", json!({"tkex.tencent.com/hook-access": "true"})),
-        ("shut", json!({})),
-    ] {
+    for (name, labels) in
+        [("open", json!({"tkex.tencent.com/hook-access": "true"})), ("shut", json!({}))]
+    {
         case.apply(json!({
             "apiVersion": "v1", "kind": "Secret",
             "metadata": {"name": name, "labels": labels}, "stringData": {"token": "s3cret"},
@@ -371,29 +314,17 @@ async fn only_labeled_secrets_are_read_and_no_secret_is_shown(case: &mut Case) -
             }},
         });
         let args = json!([{"name": "token", "valueFrom": source}]);
-        case.apply(hook_run(name, json!({"args": args, "metrics": [metric]})))
-            .await?;
+        case.apply(hook_run(name, json!({"args": args, "metrics": [metric]}))).await?;
     }
     let open = until_phase(case, "open", "Error").await?;
     let message = text(&open, "/message");
     ensure!(message.ends_with("ms: *** is not welcome"), "{message}");
     let call = case.hooks.calls("/open").pop().context("no call")?;
-    ensure!(
-        call.headers
-            .get("x-token")
-            .is_some_and(|token| token == "s3cret"),
-        "{call:?}"
-    );
+    ensure!(call.headers.get("x-token").is_some_and(|token| token == "s3cret"), "{call:?}");
     let shut = until_phase(case, "shut", "Error").await?;
     let message = text(&shut, "/message");
-    ensure!(
-        message.contains("secret shut is not readable by hooks: label it"),
-        "{message}"
-    );
-    ensure!(
-        case.hooks.calls("/shut").is_empty(),
-        "the server was called without the token"
-    );
+    ensure!(message.contains("secret shut is not readable by hooks: label it"), "{message}");
+    ensure!(case.hooks.calls("/shut").is_empty(), "the server was called without the token");
     for run in ["open", "shut"] {
         let run = case.get(&format!("hookruns/{run}")).await?.to_string();
         ensure!(!run.contains("s3cret"), "{run}");

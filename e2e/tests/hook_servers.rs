@@ -34,8 +34,7 @@ fn metric(provider: Value, condition: &str) -> Value {
 
 /// Starts a run with one metric.
 async fn measure(case: &Case, run: &str, metric: Value) -> Result<()> {
-    case.apply(hook_run(run, json!({"metrics": [metric]})))
-        .await?;
+    case.apply(hook_run(run, json!({"metrics": [metric]}))).await?;
     Ok(())
 }
 
@@ -51,10 +50,8 @@ async fn a_prometheus_metric_queries_a_real_server(case: &mut Case) -> Result<()
     let prometheus = Prometheus::scrape(case, &[case.operator.port()?]).await?;
     let provider = |query: &str| json!({"prometheus": {"address": prometheus.url, "query": query}});
     // This run waits until Prometheus is up and has scraped twice.
-    let mut first = metric(
-        provider("up{job='gamekeeper'}"),
-        "len(result) == 1 && result[0] == 1.0",
-    );
+    let mut first =
+        metric(provider("up{job='gamekeeper'}"), "len(result) == 1 && result[0] == 1.0");
     first["interval"] = json!("1s");
     first["consecutiveErrorLimit"] = json!(60);
     first["failureLimit"] = json!(60);
@@ -63,21 +60,9 @@ async fn a_prometheus_metric_queries_a_real_server(case: &mut Case) -> Result<()
     until_phase(case, "up", "Successful").await?;
 
     for (run, query, condition, phase, expected) in [
-        (
-            "scalar",
-            "scalar(max_over_time(up[10s]))",
-            "result == 1.0",
-            "Successful",
-            "",
-        ),
+        ("scalar", "scalar(max_over_time(up[10s]))", "result == 1.0", "Successful", ""),
         ("range", "up[10s]", "len(result) > 1", "Successful", ""),
-        (
-            "nothing",
-            "no_such_metric",
-            "len(result) == 1",
-            "Failed",
-            "the query returned nothing",
-        ),
+        ("nothing", "no_such_metric", "len(result) == 1", "Failed", "the query returned nothing"),
         (
             "nan",
             "0 / scalar(max_over_time(up[10s]) - 1)",
@@ -85,20 +70,8 @@ async fn a_prometheus_metric_queries_a_real_server(case: &mut Case) -> Result<()
             "Failed",
             "the query returned NaN",
         ),
-        (
-            "is-nan",
-            "0 / scalar(max_over_time(up[10s]) - 1)",
-            "isNaN(result)",
-            "Successful",
-            "",
-        ),
-        (
-            "text",
-            "'up'",
-            "",
-            "Error",
-            "the query returned up: use one that returns numbers",
-        ),
+        ("is-nan", "0 / scalar(max_over_time(up[10s]) - 1)", "isNaN(result)", "Successful", ""),
+        ("text", "'up'", "", "Error", "the query returned up: use one that returns numbers"),
         ("wrong", "sum(", "", "Error", "parse error"),
         (
             "own",
@@ -109,9 +82,7 @@ async fn a_prometheus_metric_queries_a_real_server(case: &mut Case) -> Result<()
         ),
     ] {
         measure(case, run, metric(provider(query), condition)).await?;
-        until_ended(case, run, phase, expected)
-            .await
-            .context(query)?;
+        until_ended(case, run, phase, expected).await.context(query)?;
     }
     prometheus.stop().await?;
     Ok(())
@@ -134,12 +105,7 @@ async fn a_private_ca_is_trusted_from_a_secret(case: &mut Case) -> Result<()> {
         ("trusting", trusting("ca"), "Successful", ""),
         ("insecure", json!({"insecure": true}), "Successful", ""),
         ("doubting", json!({}), "Error", "invalid peer certificate"),
-        (
-            "shut",
-            trusting("shut"),
-            "Error",
-            "caSecret: secret shut is not readable by hooks",
-        ),
+        ("shut", trusting("shut"), "Error", "caSecret: secret shut is not readable by hooks"),
         ("odd", trusting("odd"), "Error", "caSecret: "),
     ] {
         let mut web = trust;
@@ -167,12 +133,7 @@ async fn a_token_server_is_trusted_from_the_same_ca_secret(case: &mut Case) -> R
     };
     for (name, ca, phase, expected) in [
         ("both", &both_cas, "Successful", ""),
-        (
-            "one",
-            &server_ca,
-            "Error",
-            "authentication: no response from https://127.0.0.1",
-        ),
+        ("one", &server_ca, "Error", "authentication: no response from https://127.0.0.1"),
     ] {
         case.apply(secret(name, ca)).await?;
         let key = |key: &str| json!({"name": name, "key": key});
@@ -209,11 +170,7 @@ async fn hostile_servers_cause_errors(case: &mut Case) -> Result<()> {
             redirect_to("http://169.254.169.254/latest/meta-data/"),
             "169.254.169.254 is refused: it is a link-local or metadata address",
         ),
-        (
-            "elsewhere",
-            redirect_to("ftp://127.0.0.1/"),
-            "ftp is not supported",
-        ),
+        ("elsewhere", redirect_to("ftp://127.0.0.1/"), "ftp is not supported"),
     ];
     let mut servers = Vec::new();
     for (run, raw, expected) in rows {
@@ -248,17 +205,10 @@ async fn servers_that_never_read_use_no_memory(case: &mut Case) -> Result<()> {
         })
         .collect();
     let args = json!([{"name": "Long", "value": "x".repeat(64 << 10)}]);
-    case.apply(hook_run(
-        "unread",
-        json!({"args": args, "metrics": metrics}),
-    ))
-    .await?;
+    case.apply(hook_run("unread", json!({"args": args, "metrics": metrics}))).await?;
     case.eventually("each metric was measured several times", async || {
         let status = status(case, "unread").await?;
-        let results = status["metricResults"]
-            .as_array()
-            .cloned()
-            .unwrap_or_default();
+        let results = status["metricResults"].as_array().cloned().unwrap_or_default();
         let errors = results.iter().filter_map(|it| it["error"].as_u64());
         let least = errors.min().unwrap_or_default();
         ensure!(results.len() == 32 && least >= 12, "{least} errors");
@@ -296,10 +246,7 @@ async fn a_compressed_response_is_an_error(case: &mut Case) -> Result<()> {
 /// Runs `gamekeeper try` in a mount namespace where a name resolves to the metadata address.
 async fn a_name_that_resolves_to_a_metadata_address_is_refused(case: &mut Case) -> Result<()> {
     let hosts = case.folder().join("hosts");
-    std::fs::write(
-        &hosts,
-        "127.0.0.1 localhost\n169.254.169.254 harmless.example.com\n",
-    )?;
+    std::fs::write(&hosts, "127.0.0.1 localhost\n169.254.169.254 harmless.example.com\n")?;
     let template = case.folder().join("template.yaml");
     let metric = metric(json!({"web": {"url": "http://harmless.example.com/"}}), "");
     let object = hook_run("try", json!({"metrics": [metric]}));
@@ -311,9 +258,7 @@ async fn a_name_that_resolves_to_a_metadata_address_is_refused(case: &mut Case) 
         template.display()
     );
     let mut command = Command::new("unshare");
-    command
-        .args(["--map-root-user", "--mount", "sh", "-c", &script])
-        .stdin(Stdio::null());
+    command.args(["--map-root-user", "--mount", "sh", "-c", &script]).stdin(Stdio::null());
     let output = tokio::time::timeout(Duration::from_secs(30), command.output()).await??;
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -41,38 +41,23 @@ fn add_env() -> Value {
 async fn a_change_that_is_not_possible_in_place_is_refused(case: &mut Case) -> Result<()> {
     apply_and_settle(case, Game::in_place(3), 3).await?;
     let before = case.view().await?;
-    case.patch(&format!("gamedeployment/{GAME}"), add_env())
-        .await?;
-    let view = case
-        .until("the change is refused", |view| view.is_true("FailedUpdate"))
-        .await?;
-    let condition = view
-        .condition("FailedUpdate")
-        .context("no condition FailedUpdate")?;
+    case.patch(&format!("gamedeployment/{GAME}"), add_env()).await?;
+    let view = case.until("the change is refused", |view| view.is_true("FailedUpdate")).await?;
+    let condition = view.condition("FailedUpdate").context("no condition FailedUpdate")?;
     ensure!(condition.reason == "NotInPlace", "{condition:?}");
     ensure!(condition.message.contains("env"), "{condition:?}");
     case.consistently("the pods are unchanged", 2, |view| {
         view.pod_names() == before.pod_names()
-            && view
-                .pods
-                .iter()
-                .all(|pod| pod.restarts() == 0 && pod.is_ready())
+            && view.pods.iter().all(|pod| pod.restarts() == 0 && pod.is_ready())
     })
     .await?;
     case.scale(4).await?;
     let view = case
-        .until("a pod of the stable revision is added", |view| {
-            view.counts() == [4, 0, 0, 4, 4]
-        })
+        .until("a pod of the stable revision is added", |view| view.counts() == [4, 0, 0, 4, 4])
         .await?;
-    view.ensure(
-        view.pods
-            .iter()
-            .all(|pod| pod.0.pointer("/spec/containers/0/env").is_none()),
-    )?;
+    view.ensure(view.pods.iter().all(|pod| pod.0.pointer("/spec/containers/0/env").is_none()))?;
     let remove_env = json!([{"op": "remove", "path": "/spec/template/spec/containers/0/env"}]);
-    case.patch(&format!("gamedeployment/{GAME}"), remove_env)
-        .await?;
+    case.patch(&format!("gamedeployment/{GAME}"), remove_env).await?;
     let view = case.until_settled(4).await?;
     view.ensure(view.condition("FailedUpdate").is_none())
 }
@@ -81,16 +66,13 @@ async fn a_change_that_is_not_possible_in_place_recreates_pods_if_allowed(
     case: &mut Case,
 ) -> Result<()> {
     let when_impossible = "/spec/updateStrategy/inPlaceUpdateStrategy/whenImpossible";
-    let game = Game::in_place(3)
-        .max_unavailable(1)
-        .set(when_impossible, "Recreate");
+    let game = Game::in_place(3).max_unavailable(1).set(when_impossible, "Recreate");
     apply_and_settle(case, game, 3).await?;
     let before = case.view().await?;
     case.set_image("game:v2").await?;
     let updated = case.until_settled(3).await?;
     updated.ensure(updated.pod_names() == before.pod_names())?;
-    case.patch(&format!("gamedeployment/{GAME}"), add_env())
-        .await?;
+    case.patch(&format!("gamedeployment/{GAME}"), add_env()).await?;
     let after = case.until_settled(3).await?;
     let has_env =
         |pod: &e2e::workload::view::Pod| pod.0.pointer("/spec/containers/0/env/0").is_some();
@@ -104,8 +86,7 @@ async fn labels_and_annotations_change_without_a_restart(case: &mut Case) -> Res
         {"op": "add", "path": "/spec/template/metadata/labels/tier", "value": "gold"},
         {"op": "replace", "path": "/spec/template/metadata/annotations/season", "value": "8 ☃"},
     ]);
-    case.patch(&format!("gamedeployment/{GAME}"), changes)
-        .await?;
+    case.patch(&format!("gamedeployment/{GAME}"), changes).await?;
     let view = case.until_settled(2).await?;
     let is_changed = |pod: &e2e::workload::view::Pod| {
         pod.label("tier") == Some("gold")
@@ -114,8 +95,7 @@ async fn labels_and_annotations_change_without_a_restart(case: &mut Case) -> Res
     };
     view.ensure(view.pods.iter().all(is_changed))?;
     let remove = json!([{"op": "remove", "path": "/spec/template/metadata/labels/tier"}]);
-    case.patch(&format!("gamedeployment/{GAME}"), remove)
-        .await?;
+    case.patch(&format!("gamedeployment/{GAME}"), remove).await?;
     let view = case.until_settled(2).await?;
     view.ensure(view.pods.iter().all(|pod| pod.label("tier").is_none()))
 }
@@ -135,9 +115,7 @@ async fn is_refused_before(case: &Case, minor: u32) -> Result<bool> {
     let kubelets = format!("a node has v1.{version}.");
     ensure!(condition.message.contains(&kubelets), "{condition:?}");
     case.consistently("the pods stay ready", 2, |view| {
-        view.pods
-            .iter()
-            .all(|pod| pod.restarts() == 0 && pod.is_ready())
+        view.pods.iter().all(|pod| pod.restarts() == 0 && pod.is_ready())
     })
     .await?;
     Ok(true)
@@ -172,23 +150,15 @@ async fn limits_without_requests_change_without_a_restart(case: &mut Case) -> Re
 }
 
 async fn resources_change_without_a_restart(case: &mut Case) -> Result<()> {
-    apply_and_settle(
-        case,
-        Game::in_place(3)
-            .max_unavailable(1)
-            .set(RESOURCES, cpu("500m")),
-        3,
-    )
-    .await?;
+    apply_and_settle(case, Game::in_place(3).max_unavailable(1).set(RESOURCES, cpu("500m")), 3)
+        .await?;
     case.replace(RESOURCES, cpu("750m")).await?;
     if is_refused_before(case, 33).await? {
         return Ok(());
     }
     let view = case.until_settled(3).await?;
     let is_resized = |pod: &e2e::workload::view::Pod| {
-        let running = pod
-            .0
-            .pointer("/status/containerStatuses/0/resources/requests/cpu");
+        let running = pod.0.pointer("/status/containerStatuses/0/resources/requests/cpu");
         running == Some(&json!("750m")) && pod.restarts() == 0
     };
     view.ensure(view.pods.iter().all(is_resized))?;
@@ -202,9 +172,7 @@ async fn resources_change_without_a_restart(case: &mut Case) -> Result<()> {
     .await?;
     let view = case.until_settled(3).await?;
     let is_resized_and_restarted = |pod: &e2e::workload::view::Pod| {
-        let running = pod
-            .0
-            .pointer("/status/containerStatuses/0/resources/requests/cpu");
+        let running = pod.0.pointer("/status/containerStatuses/0/resources/requests/cpu");
         running == Some(&json!("1")) && pod.restarts() == 1
     };
     view.ensure(view.pods.iter().all(is_resized_and_restarted))
@@ -220,17 +188,10 @@ async fn an_infeasible_resize_is_reported_until_it_is_reverted(case: &mut Case) 
     if is_refused_before(case, 33).await? {
         return Ok(());
     }
-    let view = case
-        .until("the refusal is reported", |view| {
-            view.is_true("FailedUpdate")
-        })
-        .await?;
-    let condition = view
-        .condition("FailedUpdate")
-        .context("no condition FailedUpdate")?;
+    let view = case.until("the refusal is reported", |view| view.is_true("FailedUpdate")).await?;
+    let condition = view.condition("FailedUpdate").context("no condition FailedUpdate")?;
     ensure!(condition.reason == "ResizeNotPossible", "{condition:?}");
-    case.consistently("one pod is unavailable", 2, |view| view.counts()[3] == 2)
-        .await?;
+    case.consistently("one pod is unavailable", 2, |view| view.counts()[3] == 2).await?;
     case.replace(RESOURCES, cpu("500m")).await?;
     let view = case.until_settled(3).await?;
     view.ensure(view.condition("FailedUpdate").is_none())
@@ -255,14 +216,8 @@ async fn a_missing_image_blocks_the_rollout_until_the_change_is_reverted(
 ) -> Result<()> {
     apply_and_settle(case, Game::in_place(3).max_unavailable(1), 3).await?;
     case.set_image("game:nope").await?;
-    case.until("one pod cannot pull its image", |view| {
-        view.counts() == [3, 1, 0, 2, 3]
-    })
-    .await?;
-    case.consistently("two pods remain ready", 3, |view| {
-        view.ready_with("game:v1") == 2
-    })
-    .await?;
+    case.until("one pod cannot pull its image", |view| view.counts() == [3, 1, 0, 2, 3]).await?;
+    case.consistently("two pods remain ready", 3, |view| view.ready_with("game:v1") == 2).await?;
     case.set_image("game:v1").await?;
     let view = case.until_settled(3).await?;
     view.ensure(view.ready_with("game:v1") == 3)
@@ -296,19 +251,12 @@ async fn a_crashing_version_blocks_the_rollout_until_the_change_is_reverted(
     case: &mut Case,
 ) -> Result<()> {
     // The container crashes after 2 s, but a busy machine may report that late.
-    let game = Game::in_place(4)
-        .max_unavailable(1)
-        .set("/spec/minReadySeconds", 20);
+    let game = Game::in_place(4).max_unavailable(1).set("/spec/minReadySeconds", 20);
     apply_and_settle(case, game, 4).await?;
     case.set_image("game:v2-crash").await?;
-    case.until("one pod crashes", |view| {
-        view.pods.iter().any(|pod| pod.restarts() >= 2)
-    })
-    .await?;
-    case.consistently("three old pods remain ready", 4, |view| {
-        view.ready_with("game:v1") == 3
-    })
-    .await?;
+    case.until("one pod crashes", |view| view.pods.iter().any(|pod| pod.restarts() >= 2)).await?;
+    case.consistently("three old pods remain ready", 4, |view| view.ready_with("game:v1") == 3)
+        .await?;
     case.set_image("game:v1").await?;
     let view = case.until_settled(4).await?;
     view.ensure(view.ready_with("game:v1") == 4)
@@ -348,18 +296,10 @@ async fn the_grace_period_passes_between_closing_the_gate_and_changing_the_pod(
 
 async fn the_gate_is_added_to_pods_whose_template_lacks_it(case: &mut Case) -> Result<()> {
     let game = Game::in_place(3).max_unavailable(1);
-    apply_and_settle(
-        case,
-        game.set("/spec/template/spec/readinessGates", json!([])),
-        3,
-    )
-    .await?;
+    apply_and_settle(case, game.set("/spec/template/spec/readinessGates", json!([])), 3).await?;
     for pod in case.list("pods").await? {
         let gates = &pod["spec"]["readinessGates"];
-        ensure!(
-            *gates == json!([{"conditionType": "InPlaceUpdateReady"}]),
-            "{gates}"
-        );
+        ensure!(*gates == json!([{"conditionType": "InPlaceUpdateReady"}]), "{gates}");
     }
     let before = case.view().await?;
     case.set_image("game:v2").await?;
@@ -375,23 +315,14 @@ async fn only_the_changed_container_restarts(case: &mut Case) -> Result<()> {
         {"name": "game", "image": "game:v1"},
         {"name": "proxy", "image": "proxy:v1"},
     ]);
-    apply_and_settle(
-        case,
-        Game::in_place(2).set("/spec/template/spec/containers", containers),
-        2,
-    )
-    .await?;
-    case.replace("/spec/template/spec/containers/1/image", "proxy:v2")
+    apply_and_settle(case, Game::in_place(2).set("/spec/template/spec/containers", containers), 2)
         .await?;
+    case.replace("/spec/template/spec/containers/1/image", "proxy:v2").await?;
     let view = case.until_settled(2).await?;
     let restarts = |pod: &e2e::workload::view::Pod| {
         [0, 1].map(|i| pod.0["status"]["containerStatuses"][i]["restartCount"].as_i64())
     };
-    view.ensure(
-        view.pods
-            .iter()
-            .all(|pod| restarts(pod) == [Some(0), Some(1)]),
-    )
+    view.ensure(view.pods.iter().all(|pod| restarts(pod) == [Some(0), Some(1)]))
 }
 
 async fn a_sidecar_update_waits_for_kubelet_support(case: &mut Case) -> Result<()> {
@@ -408,21 +339,12 @@ async fn a_sidecar_update_waits_for_kubelet_support(case: &mut Case) -> Result<(
     let set_version = async |version: &str| {
         let status = json!({"status": {"nodeInfo": {"kubeletVersion": version}}});
         let (node, status) = (format!("node/{node}"), format!("-p={status}"));
-        let args = [
-            "patch",
-            &node,
-            "--subresource=status",
-            "--type=merge",
-            &status,
-        ];
+        let args = ["patch", &node, "--subresource=status", "--type=merge", &status];
         case.kubectl(&args).await
     };
     case.eventually("the node reports the version of its kubelet", async || {
         let found = case.plane().get(&format!("/api/v1/nodes/{node}")).await?;
-        ensure!(
-            !found["status"]["nodeInfo"]["kubeletVersion"].is_null(),
-            "{found}"
-        );
+        ensure!(!found["status"]["nodeInfo"]["kubeletVersion"].is_null(), "{found}");
         Ok(())
     })
     .await?;
@@ -432,27 +354,16 @@ async fn a_sidecar_update_waits_for_kubelet_support(case: &mut Case) -> Result<(
         .set("/spec/template/spec/nodeName", node.as_str())
         .set("/spec/template/spec/initContainers", sidecar);
     let tolerations = json!([{"operator": "Exists"}]);
-    case.apply(game.set("/spec/template/spec/tolerations", tolerations))
-        .await?;
+    case.apply(game.set("/spec/template/spec/tolerations", tolerations)).await?;
     case.until_settled(1).await?;
     // On a busy machine, the simulated kubelet may have reported the node's status a second time.
     set_version("v1.31.4").await?;
-    case.replace("/spec/template/spec/initContainers/0/image", "log:v2")
-        .await?;
-    let view = case
-        .until("the refusal is reported", |view| {
-            view.is_true("FailedUpdate")
-        })
-        .await?;
-    let condition = view
-        .condition("FailedUpdate")
-        .context("no condition FailedUpdate")?;
+    case.replace("/spec/template/spec/initContainers/0/image", "log:v2").await?;
+    let view = case.until("the refusal is reported", |view| view.is_true("FailedUpdate")).await?;
+    let condition = view.condition("FailedUpdate").context("no condition FailedUpdate")?;
     ensure!(condition.reason == "NotInPlace", "{condition:?}");
     ensure!(condition.message.contains("v1.31.4"), "{condition:?}");
-    case.consistently("the pod stays ready", 2, |view| {
-        view.ready_with("game:v1") == 1
-    })
-    .await?;
+    case.consistently("the pod stays ready", 2, |view| view.ready_with("game:v1") == 1).await?;
     set_version("v1.32.0").await?;
     let view = case.until_settled(1).await?;
     view.ensure(view.condition("FailedUpdate").is_none())?;
@@ -462,15 +373,10 @@ async fn a_sidecar_update_waits_for_kubelet_support(case: &mut Case) -> Result<(
 
 async fn a_sidecar_is_changed_in_place(case: &mut Case) -> Result<()> {
     let sidecar = json!([{"name": "log", "image": "log:v1", "restartPolicy": "Always"}]);
-    apply_and_settle(
-        case,
-        Game::in_place(2).set("/spec/template/spec/initContainers", sidecar),
-        2,
-    )
-    .await?;
-    let before = case.view().await?;
-    case.replace("/spec/template/spec/initContainers/0/image", "log:v2")
+    apply_and_settle(case, Game::in_place(2).set("/spec/template/spec/initContainers", sidecar), 2)
         .await?;
+    let before = case.view().await?;
+    case.replace("/spec/template/spec/initContainers/0/image", "log:v2").await?;
     if is_refused_before(case, 32).await? {
         return Ok(());
     }

@@ -60,8 +60,7 @@ async fn pods_get_the_lowest_free_index_and_keep_it_when_updated_in_place(
     let view = case.until_settled(3).await?;
     let names_and_indexes = |view: &View| -> BTreeSet<String> {
         let pods = view.pods.iter();
-        pods.map(|pod| format!("{} {}", pod.name(), index(pod)))
-            .collect()
+        pods.map(|pod| format!("{} {}", pod.name(), index(pod))).collect()
     };
     view.ensure(names_and_indexes(&view) == names_and_indexes(&before))?;
 
@@ -84,14 +83,12 @@ async fn pods_get_the_lowest_free_index_and_keep_it_when_updated_in_place(
 async fn creations_wait_for_an_index_that_a_terminating_pod_holds(case: &mut Case) -> Result<()> {
     let game = indexed(Game::rolling(2), 0, 2).max_unavailable(2);
     // Long enough for a slow machine to show the state in between.
-    case.apply(game.annotated("stage.gamekeeper/stop-seconds", "25"))
-        .await?;
+    case.apply(game.annotated("stage.gamekeeper/stop-seconds", "25")).await?;
     case.until_settled(2).await?;
     case.set_image("game:v2").await?;
     let view = case
         .until("the creation waits for an index", |view| {
-            view.condition("Progressing")
-                .is_some_and(|it| it.reason == "PodIndexExhausted")
+            view.condition("Progressing").is_some_and(|it| it.reason == "PodIndexExhausted")
         })
         .await?;
     view.ensure(view.condition("FailedScale").is_none())?;
@@ -100,16 +97,11 @@ async fn creations_wait_for_an_index_that_a_terminating_pod_holds(case: &mut Cas
 
     case.scale(3).await?;
     let view = case
-        .until("the missing third index is reported", |view| {
-            view.is_true("FailedScale")
-        })
+        .until("the missing third index is reported", |view| view.is_true("FailedScale"))
         .await?;
-    let condition = view
-        .condition("FailedScale")
-        .context("no condition FailedScale")?;
+    let condition = view.condition("FailedScale").context("no condition FailedScale")?;
     ensure!(condition.reason == "PodIndexExhausted", "{condition:?}");
-    case.consistently("no third pod is created", 2, |view| view.pods.len() == 2)
-        .await?;
+    case.consistently("no third pod is created", 2, |view| view.pods.len() == 2).await?;
     case.replace(RANGE, range(0, 3)).await?;
     let view = case.until_settled(3).await?;
     view.ensure(indexes(&view) == "0 1 2")
@@ -121,8 +113,7 @@ async fn no_index_is_assigned_twice_after_the_operator_is_killed(case: &mut Case
     case.until_settled(2).await?;
     for replicas in [12, 24] {
         case.scale(replicas).await?;
-        case.until("some pods exist", |view| view.pods.len() > 3)
-            .await?;
+        case.until("some pods exist", |view| view.pods.len() > 3).await?;
         case.kill_operator().await?;
         case.operator.start().await?;
         let view = case.until_settled(i64::from(replicas)).await?;
@@ -137,28 +128,19 @@ async fn an_invalid_range_blocks_only_creations(case: &mut Case) -> Result<()> {
     case.until_settled(3).await?;
     case.replace(RANGE, "0-9").await?;
     case.set_image("game:v2").await?;
-    let view = case
-        .until("the update is blocked", |view| view.is_true("FailedUpdate"))
-        .await?;
+    let view = case.until("the update is blocked", |view| view.is_true("FailedUpdate")).await?;
     for type_ in ["FailedUpdate", "FailedScale"] {
         let condition = view.condition(type_).context("no condition")?;
         ensure!(condition.reason == "PodIndexInvalid", "{condition:?}");
     }
-    case.consistently("no pod is recreated", 2, |view| {
-        view.ready_with("game:v1") == 3
-    })
-    .await?;
+    case.consistently("no pod is recreated", 2, |view| view.ready_with("game:v1") == 3).await?;
     case.scale(2).await?;
-    case.until("the scale-in completes", |view| view.pods.len() == 2)
-        .await?;
+    case.until("the scale-in completes", |view| view.pods.len() == 2).await?;
     case.replace(RANGE, range(0, 9)).await?;
     case.until_settled(2).await?;
     let gamedeployment = format!("gamedeployment/{GAME}");
-    let switch_off = [
-        "annotate",
-        &gamedeployment,
-        "tkex.bkbcs.tencent.com/gamedeployment-index-on-",
-    ];
+    let switch_off =
+        ["annotate", &gamedeployment, "tkex.bkbcs.tencent.com/gamedeployment-index-on-"];
     case.kubectl(&switch_off).await?;
     case.scale(3).await?;
     let view = case.until_settled(3).await?;

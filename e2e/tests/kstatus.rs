@@ -79,16 +79,11 @@ async fn a_refused_template_is_a_failure_until_it_is_fixed(case: &mut Case) -> R
 
 /// A client applies a manifest's objects one after the other.
 async fn a_template_that_comes_a_moment_later_is_no_failure(case: &mut Case) -> Result<()> {
-    case.hooks
-        .answer("/drained", Answer::Json(json!({"age": 45})));
+    case.hooks.answer("/drained", Answer::Json(json!({"age": 45})));
     case.apply(Game::in_place(2)).await?;
     case.until_settled(2).await?;
-    case.apply(Game::in_place(2).pre_inplace("drained").image("game:v2"))
-        .await?;
-    case.until("the template is missing", |view| {
-        view.is_true("FailedUpdate")
-    })
-    .await?;
+    case.apply(Game::in_place(2).pre_inplace("drained").image("game:v2")).await?;
+    case.until("the template is missing", |view| view.is_true("FailedUpdate")).await?;
     ensure_status(&get(case, &game()).await?, "InProgress").await?;
     let url = case.hooks.url("/drained");
     case.apply(hook_template("drained", &url)).await?;
@@ -96,27 +91,19 @@ async fn a_template_that_comes_a_moment_later_is_no_failure(case: &mut Case) -> 
 }
 
 async fn a_pause_is_in_progress_and_a_failed_hook_is_a_failure(case: &mut Case) -> Result<()> {
-    case.hooks
-        .answer("/drained", Answer::Json(json!({"age": 45})));
+    case.hooks.answer("/drained", Answer::Json(json!({"age": 45})));
     let url = case.hooks.url("/drained");
     case.apply(hook_template("drained", &url)).await?;
     let paused = json!([{"partition": 1}, {"pause": {}}]);
-    case.apply(
-        Game::in_place(2)
-            .pre_delete("drained")
-            .steps(paused.clone()),
-    )
-    .await?;
+    case.apply(Game::in_place(2).pre_delete("drained").steps(paused.clone())).await?;
     case.until_settled(2).await?;
     let update = Game::in_place(2).pre_delete("drained").steps(paused);
     case.apply(update.image("game:v2")).await?;
-    case.until("the step pauses the rollout", |view| view.is_paused())
-        .await?;
+    case.until("the step pauses the rollout", |view| view.is_paused()).await?;
     until(case, &game(), "InProgress").await?;
     case.resume().await?;
     until(case, &game(), "Current").await?;
-    case.hooks
-        .answer("/drained", Answer::Json(json!({"age": 5})));
+    case.hooks.answer("/drained", Answer::Json(json!({"age": 5})));
     case.scale(1).await?;
     until(case, &game(), "Failed: the PreDelete hook of pod").await
 }
@@ -134,11 +121,7 @@ async fn a_run_is_in_progress_until_it_ends(case: &mut Case) -> Result<()> {
     for (name, age, expected) in [("good", 45, "Current"), ("bad", 5, "Failed")] {
         let path = format!("/{name}");
         case.hooks.answer(&path, Answer::Json(json!({"age": age})));
-        let run = web(
-            case,
-            name,
-            json!({"count": 1, "successCondition": "asInt(result) > 30"}),
-        );
+        let run = web(case, name, json!({"count": 1, "successCondition": "asInt(result) > 30"}));
         let create = ["create", "--dry-run=server", "-o=json", "-f", "-"];
         let created = case.kubectl_with(&create, &run.to_string()).await?;
         ensure_status(&serde_json::from_str(&created)?, "InProgress").await?;
@@ -191,10 +174,7 @@ async fn helm_4_waits_for_a_workload_and_reports_a_refused_template(case: &mut C
     let typo = Game::rolling(2).set("/spec/template/spec/containers/0/imagePullPolice", "Always");
     // Far earlier than its timeout.
     let refused = upgrade(typo).await?;
-    ensure!(
-        refused.code != 0 && refused.stderr.contains("imagePullPolice"),
-        "{refused:?}"
-    );
+    ensure!(refused.code != 0 && refused.stderr.contains("imagePullPolice"), "{refused:?}");
     ensure!(!refused.stderr.contains("deadline"), "{refused:?}");
     let fixed = upgrade(Game::rolling(2).image("game:v2")).await?;
     ensure!(fixed.code == 0, "{fixed:?}");

@@ -48,11 +48,7 @@ fn statuses(case: &Case) -> Result<Vec<Value>> {
     let responses = writes.into_iter().filter_map(|event| event.response_object);
     let mut responses: Vec<Value> = responses.collect();
     // The audit log is in the order of responses, which may differ from that of the writes.
-    responses.sort_by_key(|pod| {
-        text(pod, "/metadata/resourceVersion")
-            .parse()
-            .unwrap_or(0_u64)
-    });
+    responses.sort_by_key(|pod| text(pod, "/metadata/resourceVersion").parse().unwrap_or(0_u64));
     Ok(responses)
 }
 
@@ -80,10 +76,7 @@ async fn until_reported(case: &Case, expected: &[&str]) -> Result<Vec<Value>> {
         let seen = statuses(case)?;
         let lines: Vec<String> = seen.iter().map(line).collect();
         let first = lines.get(..expected.len());
-        ensure!(
-            first.is_some_and(|first| first == expected),
-            "the kubelet reported {lines:#?}"
-        );
+        ensure!(first.is_some_and(|first| first == expected), "the kubelet reported {lines:#?}");
         Ok(seen)
     })
     .await
@@ -101,19 +94,12 @@ async fn a_change_is_observed_before_it_is_applied(case: &mut Case) -> Result<()
     set_image(case, "game:v2").await?;
     let seen = until_reported(
         case,
-        &[
-            "1/1 game:v1 0 ready, Ready",
-            "2/2 game:v1 0 ready, Ready",
-            "2/2 game:v2 1 ready, Ready",
-        ],
+        &["1/1 game:v1 0 ready, Ready", "2/2 game:v1 0 ready, Ready", "2/2 game:v2 1 ready, Ready"],
     )
     .await?;
     let (image, container) = identity(&seen[1]);
     let (new_image, new_container) = identity(&seen[2]);
-    ensure!(
-        image != new_image && container != new_container,
-        "{seen:#?}"
-    );
+    ensure!(image != new_image && container != new_container, "{seen:#?}");
     Ok(())
 }
 
@@ -121,11 +107,7 @@ async fn a_probe_passes_only_after_the_change(case: &mut Case) -> Result<()> {
     let probe = json!({"httpGet": {"port": 80}});
     let container = json!({"name": "game", "image": "game:v1", "readinessProbe": probe});
     case.apply(pod(json!({"containers": [container]}))).await?;
-    until_reported(
-        case,
-        &["1/1 game:v1 0 running", "1/1 game:v1 0 ready, Ready"],
-    )
-    .await?;
+    until_reported(case, &["1/1 game:v1 0 running", "1/1 game:v1 0 ready, Ready"]).await?;
     set_image(case, "game:v2").await?;
     until_reported(
         case,
@@ -145,11 +127,8 @@ async fn a_missing_image_keeps_the_old_identity(case: &mut Case) -> Result<()> {
     case.apply(pod(json!({}))).await?;
     until_reported(case, &["1/1 game:v1 0 ready, Ready"]).await?;
     set_image(case, "game:nope").await?;
-    let broken = [
-        "1/1 game:v1 0 ready, Ready",
-        "2/2 game:v1 0 ready, Ready",
-        "2/2 game:v1 0 ErrImagePull",
-    ];
+    let broken =
+        ["1/1 game:v1 0 ready, Ready", "2/2 game:v1 0 ready, Ready", "2/2 game:v1 0 ErrImagePull"];
     let seen = until_reported(case, &broken).await?;
     ensure!(identity(&seen[0]) == identity(&seen[2]), "{seen:#?}");
     set_image(case, "game:v1").await?;
@@ -177,10 +156,7 @@ async fn a_change_in_progress_completes_before_the_next(case: &mut Case) -> Resu
     let before = ["1/1 game:v1 0 ready, Ready", "2/2 game:v1 0 ready, Ready"];
     until_reported(case, &before).await?;
     set_image(case, "game:v3").await?;
-    let after = [
-        "3/3 game:v2-slow30 1 ready, Ready",
-        "3/3 game:v3 2 ready, Ready",
-    ];
+    let after = ["3/3 game:v2-slow30 1 ready, Ready", "3/3 game:v3 2 ready, Ready"];
     until_reported(case, &[before, after].concat()).await?;
     Ok(())
 }
@@ -191,19 +167,12 @@ async fn a_retag_restarts_the_container_with_the_same_image_id(case: &mut Case) 
     set_image(case, "game:v1-retag").await?;
     let seen = until_reported(
         case,
-        &[
-            "1/1 game:v1 0 ready, Ready",
-            "2/2 game:v1 0 ready, Ready",
-            "2/2 game:v1 1 ready, Ready",
-        ],
+        &["1/1 game:v1 0 ready, Ready", "2/2 game:v1 0 ready, Ready", "2/2 game:v1 1 ready, Ready"],
     )
     .await?;
     let (image, container) = identity(&seen[1]);
     let (new_image, new_container) = identity(&seen[2]);
-    ensure!(
-        image == new_image && container != new_container,
-        "{seen:#?}"
-    );
+    ensure!(image == new_image && container != new_container, "{seen:#?}");
     Ok(())
 }
 
@@ -235,8 +204,7 @@ async fn ready_follows_the_readiness_gates(case: &mut Case) -> Result<()> {
     ] {
         let condition = json!({"type": "game/open", "status": status});
         let patch = format!("-p={}", json!({"status": {"conditions": [condition]}}));
-        case.kubectl(&["patch", "pod", "game", "--subresource=status", &patch])
-            .await?;
+        case.kubectl(&["patch", "pod", "game", "--subresource=status", &patch]).await?;
         expected.push(next);
         until_reported(case, &expected).await?;
     }
@@ -251,27 +219,16 @@ async fn a_resize_restarts_nothing(case: &mut Case) -> Result<()> {
     let new_resources = json!({"requests": {"cpu": "200m"}});
     let container = json!({"name": "game", "resources": new_resources});
     let patch = format!("-p={}", json!({"spec": {"containers": [container]}}));
-    case.kubectl(&["patch", "pod", "game", "--subresource=resize", &patch])
-        .await?;
+    case.kubectl(&["patch", "pod", "game", "--subresource=resize", &patch]).await?;
     let seen = until_reported(
         case,
-        &[
-            "1/1 game:v1 0 ready, Ready",
-            "2/2 game:v1 0 ready, Ready",
-            "2/2 game:v1 0 ready, Ready",
-        ],
+        &["1/1 game:v1 0 ready, Ready", "2/2 game:v1 0 ready, Ready", "2/2 game:v1 0 ready, Ready"],
     )
     .await?;
     let reported = |pod: &Value| pod["status"]["containerStatuses"][0]["resources"].clone();
-    let progress: Vec<_> = seen
-        .iter()
-        .map(|pod| (reported(pod), is_true(pod, "PodResizeInProgress")))
-        .collect();
-    let expected = [
-        (resources.clone(), false),
-        (resources, true),
-        (new_resources, false),
-    ];
+    let progress: Vec<_> =
+        seen.iter().map(|pod| (reported(pod), is_true(pod, "PodResizeInProgress"))).collect();
+    let expected = [(resources.clone(), false), (resources, true), (new_resources, false)];
     ensure!(progress == expected, "{progress:?}");
     ensure!(identity(&seen[0]) == identity(&seen[2]), "{seen:#?}");
     Ok(())
@@ -285,16 +242,12 @@ async fn a_hot_patch_restarts_the_container_only_without_kubelet_support(
     case.apply(hot).await?;
     until_reported(case, &["1/1 game:v1 0 ready, Ready"]).await?;
     set_image(case, "game:v2").await?;
-    let patched = [
-        "1/1 game:v1 0 ready, Ready",
-        "2/2 game:v1 0 ready, Ready",
-        "2/2 game:v2 0 ready, Ready",
-    ];
+    let patched =
+        ["1/1 game:v1 0 ready, Ready", "2/2 game:v1 0 ready, Ready", "2/2 game:v2 0 ready, Ready"];
     let seen = until_reported(case, &patched).await?;
     ensure!(identity(&seen[0]).1 == identity(&seen[2]).1, "{seen:#?}");
     let unsupported = "stage.gamekeeper/hot-patch=restart";
-    case.kubectl(&["annotate", "pod", "game", unsupported])
-        .await?;
+    case.kubectl(&["annotate", "pod", "game", unsupported]).await?;
     set_image(case, "game:v3").await?;
     let restarted = ["3/3 game:v2 0 ready, Ready", "3/3 game:v3 1 ready, Ready"];
     until_reported(case, &[patched.as_slice(), &restarted].concat()).await?;
@@ -314,25 +267,18 @@ async fn a_lost_node_keeps_its_terminating_pods(case: &mut Case) -> Result<()> {
     let node = format!("node/{name}");
     for lost in ["pod/game", &node] {
         let verb = if lost == node { "label" } else { "annotate" };
-        case.kubectl(&[verb, lost, "stage.gamekeeper/lost=true"])
-            .await?;
+        case.kubectl(&[verb, lost, "stage.gamekeeper/lost=true"]).await?;
     }
     let timeout = "--timeout=120s";
-    case.kubectl(&["wait", "--for=condition=Ready=Unknown", &node, timeout])
-        .await?;
-    case.kubectl(&["delete", "pod", "game", "--wait=false"])
-        .await?;
+    case.kubectl(&["wait", "--for=condition=Ready=Unknown", &node, timeout]).await?;
+    case.kubectl(&["delete", "pod", "game", "--wait=false"]).await?;
     set_image(case, "game:v2").await?;
-    case.kubectl(&["label", &node, "stage.gamekeeper/lost-"])
-        .await?;
-    case.kubectl(&["wait", "--for=condition=Ready", &node, timeout])
-        .await?;
+    case.kubectl(&["label", &node, "stage.gamekeeper/lost-"]).await?;
+    case.kubectl(&["wait", "--for=condition=Ready", &node, timeout]).await?;
     let seen = statuses(case)?;
     ensure!(seen.len() == 1, "a lost node reported {seen:#?}");
-    case.kubectl(&["annotate", "pod/game", "stage.gamekeeper/lost-"])
-        .await?;
-    case.kubectl(&["wait", "--for=delete", "pod/game", timeout])
-        .await?;
+    case.kubectl(&["annotate", "pod/game", "stage.gamekeeper/lost-"]).await?;
+    case.kubectl(&["wait", "--for=delete", "pod/game", timeout]).await?;
     case.kubectl(&["delete", "node", &name]).await?;
     Ok(())
 }

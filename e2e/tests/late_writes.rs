@@ -38,15 +38,13 @@ async fn a_pause_stops_deletions_that_wait_for_their_turn(case: &mut Case) -> Re
 async fn check(case: &mut Case, change: Value, undo: Value) -> Result<()> {
     let proxy = case.restart_behind_proxy().await?;
     case.hooks.answer("/", Answer::Json(json!({"age": 1})));
-    case.apply(retrying_hook_template("test", &case.hooks.url("/")))
-        .await?;
+    case.apply(retrying_hook_template("test", &case.hooks.url("/"))).await?;
     for name in [GAME, OTHER] {
         let game = Game::rolling(PODS).named(name).pre_delete("test");
         case.apply(game.max_unavailable("100%")).await?;
     }
     for name in [GAME, OTHER] {
-        case.until_of(name, "settled", |view| view.is_settled(PODS))
-            .await?;
+        case.until_of(name, "settled", |view| view.is_settled(PODS)).await?;
     }
     merge(case, &change).await?;
     case.eventually("all hooks run", async || {
@@ -60,9 +58,7 @@ async fn check(case: &mut Case, change: Value, undo: Value) -> Result<()> {
     case.hooks.answer("/", Answer::Json(json!({"age": 45})));
     case.eventually("all hooks have passed", async || {
         let runs = case.list("hookruns").await?;
-        let passed = runs
-            .iter()
-            .filter(|run| run["status"]["phase"] == "Successful");
+        let passed = runs.iter().filter(|run| run["status"]["phase"] == "Successful");
         ensure!(passed.count() as i64 == 2 * PODS);
         Ok(())
     })
@@ -87,15 +83,10 @@ async fn check(case: &mut Case, change: Value, undo: Value) -> Result<()> {
     proxy.play(Script::default().with(DELETIONS, Fault::Conflict, Frequency::Always));
     let refused = proxy.tally();
     for name in [GAME, OTHER] {
-        case.until_of(name, "observed", |view| view.is_observed())
-            .await?;
+        case.until_of(name, "observed", |view| view.is_observed()).await?;
     }
-    case.consistently("no deletion follows", 5, |_| proxy.tally() == refused)
-        .await?;
-    ensure!(
-        first < 2 * PODS,
-        "no deletion had to wait: {first} were sent"
-    );
+    case.consistently("no deletion follows", 5, |_| proxy.tally() == refused).await?;
+    ensure!(first < 2 * PODS, "no deletion had to wait: {first} were sent");
     Ok(())
 }
 
@@ -103,8 +94,7 @@ async fn merge(case: &Case, change: &Value) -> Result<()> {
     let change = change.to_string();
     for name in [GAME, OTHER] {
         let workload = format!("gamedeployment/{name}");
-        case.kubectl(&["patch", &workload, "--type=merge", "-p", &change])
-            .await?;
+        case.kubectl(&["patch", &workload, "--type=merge", "-p", &change]).await?;
     }
     Ok(())
 }

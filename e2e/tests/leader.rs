@@ -117,12 +117,7 @@ impl UnreliableOperator {
         let link = Link::to(case.plane()).await?;
         operator.use_link(&link)?;
         let (disruption, next_change) = (Disruption::None, Instant::now());
-        Ok(UnreliableOperator {
-            operator,
-            link,
-            disruption,
-            next_change,
-        })
+        Ok(UnreliableOperator { operator, link, disruption, next_change })
     }
 
     /// Starts the next disruption, or ends the current one, when its time has come.
@@ -207,11 +202,7 @@ async fn disorder(case: &mut Case, random: &mut Random) -> Result<()> {
     let events = writes()?;
     let accounts = format!("system:serviceaccount:{}:", case.namespace);
     let wrong = writes_without_lease(&events, |user| user.starts_with(&accounts));
-    ensure!(
-        wrong.is_empty(),
-        "written without the lease:\n{}",
-        wrong.join("\n")
-    );
+    ensure!(wrong.is_empty(), "written without the lease:\n{}", wrong.join("\n"));
     Ok(())
 }
 

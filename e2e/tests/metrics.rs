@@ -24,17 +24,14 @@ e2e::tests![
 async fn prepare(case: &Case) -> Result<()> {
     let age = |age: i64| Answer::Json(json!({"age": age}));
     case.hooks.answer("/gate", age(1));
-    case.apply(hook_template("gate", &case.hooks.url("/gate")))
-        .await?;
-    case.apply(hook_template("ready", &case.hooks.url("/ready")))
-        .await?;
+    case.apply(hook_template("gate", &case.hooks.url("/gate"))).await?;
+    case.apply(hook_template("ready", &case.hooks.url("/ready"))).await?;
     let players = retrying_hook_template("players", &case.hooks.url("/players"));
     case.apply(players).await?;
     let steps = json!([{"partition": 2}, {"hook": {"templateName": "gate"}}]);
     let game = Game::in_place(4).steps(steps).pre_delete("players");
     case.apply(game.pre_inplace("ready").guarded()).await?;
-    case.apply(Game::parallel(3).updated_by("InplaceUpdate"))
-        .await?;
+    case.apply(Game::parallel(3).updated_by("InplaceUpdate")).await?;
     case.until_settled(4).await?;
     case.scale(3).await?;
     case.until_settled(3).await?;
@@ -45,10 +42,7 @@ async fn prepare(case: &Case) -> Result<()> {
     .await?;
     case.hooks.answer("/players", age(1));
     case.scale(2).await?;
-    case.until("a pod waits", |view| {
-        view.phases("PreDelete") == ["Running"]
-    })
-    .await?;
+    case.until("a pod waits", |view| view.phases("PreDelete") == ["Running"]).await?;
     let set = format!("gamestatefulset/{SET}");
     until_set_has(case, 3, "game:v1").await?;
     let image = "/spec/template/spec/containers/0/image";
@@ -90,8 +84,7 @@ async fn dashboards_show_a_failed_step_and_a_waiting_pod(case: &mut Case) -> Res
     check_alerts(case, &prometheus).await?;
     check_labels(case).await?;
     resume_by_runbook(case, &prometheus).await?;
-    case.hooks
-        .answer("/players", Answer::Json(json!({"age": 45})));
+    case.hooks.answer("/players", Answer::Json(json!({"age": 45})));
     case.kubectl(&["delete", &case.workload()]).await?;
     case.eventually("the workload's series are dropped", async || {
         // The counts of ended pods are kept for ten minutes, so that they are scraped.
@@ -117,8 +110,7 @@ async fn check_admission_metrics(case: &Case, prometheus: &Prometheus) -> Result
     let typo = typo.to_string();
     // The webhook admits a template on which the API server gives no verdict within two seconds, as under load.
     let apply = ["apply", "--dry-run=server", "-f", "-"];
-    case.until_refused("the template is refused", &apply, &typo, "hostNetwrok")
-        .await?;
+    case.until_refused("the template is refused", &apply, &typo, "hostNetwrok").await?;
     let requests = "gamekeeper_admission_requests_total";
     let dry_runs = "gamekeeper_admission_template_dry_runs_total";
     // SidecarSets and Clusters are cluster-scoped, so this webhook also reviews those of other tests.
@@ -143,20 +135,11 @@ async fn check_admission_metrics(case: &Case, prometheus: &Prometheus) -> Result
             ),
             1.0,
         ),
-        (
-            format!("sum({requests}{{{workloads}, verdict=\"failed_open\"}})"),
-            0.0,
-        ),
-        (
-            format!("{dry_runs}{{kind=\"GameDeployment\", outcome=\"refused\"}}"),
-            1.0,
-        ),
+        (format!("sum({requests}{{{workloads}, verdict=\"failed_open\"}})"), 0.0),
+        (format!("{dry_runs}{{kind=\"GameDeployment\", outcome=\"refused\"}}"), 1.0),
         // Two workloads with two templates each. A patch that conflicts with another write causes one more dry run.
         // Some may have got no verdict in time.
-        (
-            format!("sum({dry_runs}{{{workloads}, outcome!=\"refused\"}}) >= bool 4"),
-            1.0,
-        ),
+        (format!("sum({dry_runs}{{{workloads}, outcome!=\"refused\"}}) >= bool 4"), 1.0),
         (format!("round(({expiry} - time()) / 86400)"), 90.0),
     ] {
         prometheus.until(case, &query, value).await?;
@@ -171,36 +154,15 @@ async fn check_rollout_metrics(case: &Case, prometheus: &Prometheus) -> Result<(
     let bk_bcs = "bkbcs_gamedeployment_pod";
     for (query, value) in [
         ("gamekeeper_leader".to_owned(), 1.0),
-        (
-            format!("gamekeeper_rollout_state{{{labels}, reason=\"PausedByStepBasedHook\"}}"),
-            1.0,
-        ),
+        (format!("gamekeeper_rollout_state{{{labels}, reason=\"PausedByStepBasedHook\"}}"), 1.0),
         (format!("gamekeeper_rollout_step{{{labels}}}"), 1.0),
         (format!("gamekeeper_rollout_steps{{{labels}}}"), 2.0),
-        (
-            format!("gamekeeper_pods{{{labels}, state=\"desired\"}}"),
-            2.0,
-        ),
-        (
-            format!("gamekeeper_pods{{{labels}, state=\"existing\"}}"),
-            3.0,
-        ),
-        (
-            format!("gamekeeper_pods{{{labels}, state=\"updated\"}}"),
-            1.0,
-        ),
-        (
-            format!("{bk_bcs}_create_duration_seconds_count{{{gd}}}"),
-            4.0,
-        ),
-        (
-            format!("{bk_bcs}_update_duration_seconds_count{{{gd}, action=\"inplaceUpdate\"}}"),
-            1.0,
-        ),
-        (
-            format!("{bk_bcs}_delete_duration_seconds_count{{{gd}, {with_hook}}}"),
-            1.0,
-        ),
+        (format!("gamekeeper_pods{{{labels}, state=\"desired\"}}"), 2.0),
+        (format!("gamekeeper_pods{{{labels}, state=\"existing\"}}"), 3.0),
+        (format!("gamekeeper_pods{{{labels}, state=\"updated\"}}"), 1.0),
+        (format!("{bk_bcs}_create_duration_seconds_count{{{gd}}}"), 4.0),
+        (format!("{bk_bcs}_update_duration_seconds_count{{{gd}, action=\"inplaceUpdate\"}}"), 1.0),
+        (format!("{bk_bcs}_delete_duration_seconds_count{{{gd}, {with_hook}}}"), 1.0),
         ("gamekeeper_cached_objects{kind=\"Pod\"}".to_owned(), 5.0),
     ] {
         prometheus.until(case, &query, value).await?;
@@ -222,22 +184,10 @@ async fn check_hook_metrics(case: &Case, prometheus: &Prometheus) -> Result<()> 
     let executed = "bkbcs_hook_hookrun_exec_duration_seconds_count";
     for (query, value) in [
         (format!("{ended}{{point=\"Step\", phase=\"Failed\"}}"), 1.0),
-        (
-            format!("{ended}{{point=\"PreInplace\", phase=\"Successful\"}}"),
-            1.0,
-        ),
-        (
-            format!("{ended}{{point=\"PreDelete\", phase=\"Successful\"}}"),
-            1.0,
-        ),
-        (
-            format!("gamekeeper_hook_runs{{{labels}, point=\"PreDelete\", phase=\"Running\"}}"),
-            1.0,
-        ),
-        (
-            format!("{created}{{objectKind=\"GameDeployment\", action=\"predelete\"}}"),
-            2.0,
-        ),
+        (format!("{ended}{{point=\"PreInplace\", phase=\"Successful\"}}"), 1.0),
+        (format!("{ended}{{point=\"PreDelete\", phase=\"Successful\"}}"), 1.0),
+        (format!("gamekeeper_hook_runs{{{labels}, point=\"PreDelete\", phase=\"Running\"}}"), 1.0),
+        (format!("{created}{{objectKind=\"GameDeployment\", action=\"predelete\"}}"), 2.0),
         (format!("{executed}{{{owner}, status=\"failure\"}}"), 1.0),
         (format!("{executed}{{{owner}, status=\"success\"}}"), 2.0),
     ] {
@@ -265,10 +215,8 @@ async fn check_queries_of_bk_bcs(case: &Case, prometheus: &Prometheus) -> Result
             heading = comment.split_once(':').map_or("", |(heading, _)| heading);
             continue;
         }
-        let query = line
-            .replace("$namespace", &case.namespace)
-            .replace("$gd", GAME)
-            .replace("$gsts", SET);
+        let query =
+            line.replace("$namespace", &case.namespace).replace("$gd", GAME).replace("$gsts", SET);
         // After a late scrape, a query may return nothing until the next scrape.
         case.eventually(heading, async || {
             let answer = prometheus.query(&query).await?;
@@ -342,9 +290,7 @@ async fn check_dashboards(case: &Case, prometheus: &Prometheus) -> Result<()> {
 async fn check_alerts(case: &Case, prometheus: &Prometheus) -> Result<()> {
     let path = repository().join("charts/gamekeeper/files/alerts.yaml");
     let alerts: Value = serde_yaml_ng::from_str(&std::fs::read_to_string(path)?)?;
-    let rules = alerts["groups"][0]["rules"]
-        .as_array()
-        .context("no rules")?;
+    let rules = alerts["groups"][0]["rules"].as_array().context("no rules")?;
     case.eventually("one alert fires", async || {
         let mut firing = Vec::new();
         for rule in rules {
@@ -383,19 +329,8 @@ async fn check_labels(case: &Case) -> Result<()> {
 async fn resume_by_runbook(case: &Case, prometheus: &Prometheus) -> Result<()> {
     let runbook = std::fs::read_to_string(repository().join("docs/operations.md"))?;
     let resume = r#"{"spec":{"updateStrategy":{"paused":false}}}"#;
-    ensure!(
-        runbook.contains(resume),
-        "the runbook shows a different patch"
-    );
-    case.kubectl(&[
-        "patch",
-        "gamedeployment",
-        GAME,
-        "--type=merge",
-        "-p",
-        resume,
-    ])
-    .await?;
+    ensure!(runbook.contains(resume), "the runbook shows a different patch");
+    case.kubectl(&["patch", "gamedeployment", GAME, "--type=merge", "-p", resume]).await?;
     let not_paused = "absent(gamekeeper_rollout_state{reason=\"PausedByStepBasedHook\"})";
     prometheus.until(case, not_paused, 1.0).await
 }
@@ -428,15 +363,8 @@ async fn refused_creations_are_shown_until_a_scale_in(case: &mut Case) -> Result
     .to_string();
     // Pods that are created before the API server has observed the quota are not counted.
     let apply = ["apply", "--dry-run=server", "-f", "-"];
-    case.until_refused(
-        "the quota is in force",
-        &apply,
-        &excessive,
-        "exceeded quota",
-    )
-    .await?;
-    case.apply(Game::rolling(2).set(resources, cpu("1")))
-        .await?;
+    case.until_refused("the quota is in force", &apply, &excessive, "exceeded quota").await?;
+    case.apply(Game::rolling(2).set(resources, cpu("1"))).await?;
     case.until_settled(2).await?;
     case.scale(3).await?;
     let controller = "controller=\"gamedeployment\"";
@@ -488,20 +416,14 @@ async fn only_the_leader_exports_workload_metrics(case: &mut Case) -> Result<()>
     case.apply(Game::rolling(2)).await?;
     case.until_settled(2).await?;
     let sources = "count(gamekeeper_pods{state=\"desired\"})";
-    prometheus
-        .until(case, "count(gamekeeper_leader)", 2.0)
-        .await?;
-    prometheus
-        .until(case, "sum(gamekeeper_leader)", 1.0)
-        .await?;
+    prometheus.until(case, "count(gamekeeper_leader)", 2.0).await?;
+    prometheus.until(case, "sum(gamekeeper_leader)", 1.0).await?;
     prometheus.until(case, sources, 1.0).await?;
     case.kill_operator().await?;
     let successor = format!("gamekeeper_leader{{instance=\"127.0.0.1:{}\"}}", ports[1]);
     prometheus.until(case, &successor, 1.0).await?;
     prometheus.until(case, sources, 1.0).await?;
-    prometheus
-        .until(case, "sum(gamekeeper_leader)", 1.0)
-        .await?;
+    prometheus.until(case, "sum(gamekeeper_leader)", 1.0).await?;
     prometheus.stop().await?;
     standby.terminate().await
 }

@@ -7,10 +7,7 @@ use e2e::workload::manifest::{Game, hook_template};
 use e2e::workload::view::View;
 use serde_json::{Value, json};
 
-e2e::tests![
-    a_pod_in_its_grace_period_counts_as_old,
-    an_update_that_has_set_the_image_is_completed,
-];
+e2e::tests![a_pod_in_its_grace_period_counts_as_old, an_update_that_has_set_the_image_is_completed,];
 
 /// Stops the operator, sets another image, and creates the revision of the new template, with a name that bk-bcs could
 /// have given it. Returns the workload before the change, and the name of the new revision.
@@ -46,15 +43,8 @@ async fn begin_update(
     let gate = json!({"type": "InPlaceUpdateReady", "status": "False",
         "reason": "StartInPlaceUpdate", "lastTransitionTime": now});
     let status = format!("-p={}", json!({"status": {"conditions": [gate]}}));
-    case.kubectl(&[
-        "patch",
-        "pod",
-        pod,
-        "--subresource=status",
-        "--type=strategic",
-        &status,
-    ])
-    .await?;
+    case.kubectl(&["patch", "pod", pod, "--subresource=status", "--type=strategic", &status])
+        .await?;
     let found = case.get(&format!("pods/{pod}")).await?;
     let image_id = &found["status"]["containerStatuses"][0]["imageID"];
     let state = json!({"revision": revision, "updateTimestamp": now,
@@ -68,14 +58,12 @@ async fn begin_update(
         patch["spec"] = json!({"containers": [{"name": "game", "image": image}]});
     }
     let patch = format!("-p={patch}");
-    case.kubectl(&["patch", "pod", pod, "--type=strategic", &patch])
-        .await?;
+    case.kubectl(&["patch", "pod", pod, "--type=strategic", &patch]).await?;
     Ok(())
 }
 
 async fn a_pod_in_its_grace_period_counts_as_old(case: &mut Case) -> Result<()> {
-    case.apply(hook_template("test", &case.hooks.url("/")))
-        .await?;
+    case.apply(hook_template("test", &case.hooks.url("/"))).await?;
     let paused = "/spec/updateStrategy/paused";
     let game = Game::in_place(2).max_unavailable(1).pre_inplace("test");
     case.apply(game.set(paused, false)).await?;
@@ -97,10 +85,7 @@ async fn a_pod_in_its_grace_period_counts_as_old(case: &mut Case) -> Result<()> 
     let view = case.until_settled(2).await?;
     view.ensure(view.pod_names() == before.pod_names())?;
     view.ensure(view.ready_with("game:v2") == 2)?;
-    let is_clean = view
-        .pods
-        .iter()
-        .all(|pod| pod.annotation("inplace-update-grace").is_none());
+    let is_clean = view.pods.iter().all(|pod| pod.annotation("inplace-update-grace").is_none());
     view.ensure(is_clean)?;
     // Gamekeeper has run the hook for both pods.
     let runs = case.events()?.into_iter().filter(|event| {

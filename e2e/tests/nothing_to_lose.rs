@@ -28,15 +28,12 @@ fn ever_ran(case: &Case) -> Result<BTreeSet<String>> {
     events.retain(|event| event.succeeded());
     let responses = events.into_iter().filter_map(|event| event.response_object);
     let pods = responses.filter(|object| object["kind"] == "Pod" && is_running(object));
-    Ok(pods
-        .map(|pod| text(&pod, "/metadata/name").to_owned())
-        .collect())
+    Ok(pods.map(|pod| text(&pod, "/metadata/name").to_owned()).collect())
 }
 
 async fn canceling_a_burst_deletes_no_running_pod(case: &mut Case) -> Result<()> {
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
-    case.apply(hook_template("test", &case.hooks.url("/")))
-        .await?;
+    case.apply(hook_template("test", &case.hooks.url("/"))).await?;
     case.apply(Game::in_place(2).pre_delete("test")).await?;
     case.until_settled(2).await?;
     case.scale(BURST).await?;
@@ -46,31 +43,19 @@ async fn canceling_a_burst_deletes_no_running_pod(case: &mut Case) -> Result<()>
     })
     .await?;
     case.scale(2).await?;
-    case.until(
-        "only running pods are left, and their hooks have failed",
-        |view| {
-            let phases = view.phases("PreDelete");
-            view.is_observed()
-                && view
-                    .pods
-                    .iter()
-                    .all(|pod| pod.is_running() && !pod.is_terminating())
-                && phases.len() == view.pods.len() - 2
-                && phases.iter().all(|phase| *phase == "Failed")
-        },
-    )
+    case.until("only running pods are left, and their hooks have failed", |view| {
+        let phases = view.phases("PreDelete");
+        view.is_observed()
+            && view.pods.iter().all(|pod| pod.is_running() && !pod.is_terminating())
+            && phases.len() == view.pods.len() - 2
+            && phases.iter().all(|phase| *phase == "Failed")
+    })
     .await?;
     let (view, ran) = (case.view().await?, ever_ran(case)?);
     let left: BTreeSet<String> = view.pod_names().into_iter().map(str::to_owned).collect();
-    ensure!(
-        ran == left,
-        "{} pods ran, {} are left",
-        ran.len(),
-        left.len()
-    );
+    ensure!(ran == left, "{} pods ran, {} are left", ran.len(), left.len());
     let remove = json!([{"op": "remove", "path": "/spec/preDeleteUpdateStrategy/hook"}]);
-    case.patch(&format!("gamedeployment/{GAME}"), remove)
-        .await?;
+    case.patch(&format!("gamedeployment/{GAME}"), remove).await?;
     case.until_settled(2).await?;
     Ok(())
 }
@@ -78,8 +63,7 @@ async fn canceling_a_burst_deletes_no_running_pod(case: &mut Case) -> Result<()>
 /// Creates the template of a hook that never gets a response.
 async fn apply_hanging_hook(case: &Case) -> Result<()> {
     case.hooks.answer("/", Answer::Never);
-    case.apply(retrying_hook_template("test", &case.hooks.url("/")))
-        .await?;
+    case.apply(retrying_hook_template("test", &case.hooks.url("/"))).await?;
     Ok(())
 }
 
@@ -96,15 +80,13 @@ async fn crashed_pods_are_scaled_in_and_recreated_without_their_hook(
     case.scale(2).await?;
     let has_pods_and_no_hook_runs =
         |count: usize| move |view: &View| view.pods.len() == count && view.runs.is_empty();
-    case.until("one pod is deleted", has_pods_and_no_hook_runs(2))
-        .await?;
+    case.until("one pod is deleted", has_pods_and_no_hook_runs(2)).await?;
     case.set_image("game:nope").await?;
     let recreated =
         |view: &View| has_pods_and_no_hook_runs(2)(view) && view.count_with("game:nope") == 2;
     case.until("both pods are recreated", recreated).await?;
     case.scale(1).await?;
-    case.until("another pod is deleted", has_pods_and_no_hook_runs(1))
-        .await?;
+    case.until("another pod is deleted", has_pods_and_no_hook_runs(1)).await?;
     case.set_image("game:v2").await?;
     case.until_settled(1).await?;
     case.scale(0).await?;
@@ -139,13 +121,9 @@ async fn a_pod_that_never_started_is_updated_in_place_without_its_hook(
 
 async fn a_pod_with_one_running_container_waits_for_its_hook(case: &mut Case) -> Result<()> {
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
-    case.apply(retrying_hook_template("test", &case.hooks.url("/")))
-        .await?;
+    case.apply(retrying_hook_template("test", &case.hooks.url("/"))).await?;
     let container = |name: &str, image: &str| json!({"name": name, "image": image});
-    let containers = [
-        container("game", "game:v1"),
-        container("sidecar", "sidecar:nope"),
-    ];
+    let containers = [container("game", "game:v1"), container("sidecar", "sidecar:nope")];
     let game = Game::rolling(2)
         .pre_delete("test")
         .set("/spec/template/spec/containers", containers.to_vec());
@@ -157,14 +135,9 @@ async fn a_pod_with_one_running_container_waits_for_its_hook(case: &mut Case) ->
     })
     .await?;
     case.scale(1).await?;
-    case.until("a hook runs", |view| {
-        view.phases("PreDelete") == ["Running"]
-    })
-    .await?;
-    case.consistently("the pod is kept", 2, |view| view.pods.len() == 2)
-        .await?;
+    case.until("a hook runs", |view| view.phases("PreDelete") == ["Running"]).await?;
+    case.consistently("the pod is kept", 2, |view| view.pods.len() == 2).await?;
     case.hooks.answer("/", example_answer());
-    case.until("the pod is deleted", |view| view.pods.len() == 1)
-        .await?;
+    case.until("the pod is deleted", |view| view.pods.len() == 1).await?;
     Ok(())
 }

@@ -85,41 +85,27 @@ async fn a_pod_that_no_longer_matches_is_released(case: &mut Case) -> Result<()>
     case.apply(Game::in_place(2)).await?;
     let before = case.until_settled(2).await?;
     let name = before.pod_names()[0].to_owned();
-    case.kubectl(&["label", "pod", &name, "app=debug", "--overwrite"])
-        .await?;
+    case.kubectl(&["label", "pod", &name, "app=debug", "--overwrite"]).await?;
     let replaced = |view: &View| view.pods.len() == 2 && !view.pod_names().contains(&name.as_str());
     case.until("the pod is replaced", replaced).await?;
     case.until_settled(2).await?;
     let released = case.get(&format!("pods/{name}")).await?;
-    ensure!(
-        released["metadata"]["ownerReferences"].is_null(),
-        "{released}"
-    );
-    ensure!(
-        released["metadata"]["deletionTimestamp"].is_null(),
-        "{released}"
-    );
+    ensure!(released["metadata"]["ownerReferences"].is_null(), "{released}");
+    ensure!(released["metadata"]["deletionTimestamp"].is_null(), "{released}");
     Ok(())
 }
 
 async fn two_workloads_do_not_share_pods(case: &mut Case) -> Result<()> {
     // One selector matches the pods of both workloads, the other only those of its own workload.
     let wide = Game::in_place(2).set("/spec/selector/matchLabels", json!({"team": "a"}));
-    let wide = wide.set(
-        "/spec/template/metadata/labels",
-        json!({"team": "a", "app": GAME}),
-    );
-    let narrow = Game::in_place(2)
-        .named("narrow")
-        .set("/spec/template/metadata/labels/team", "a");
+    let wide = wide.set("/spec/template/metadata/labels", json!({"team": "a", "app": GAME}));
+    let narrow = Game::in_place(2).named("narrow").set("/spec/template/metadata/labels/team", "a");
     case.apply(wide).await?;
     case.apply(narrow).await?;
     let settled = |view: &View| view.counts() == [2; 5] && view.is_observed();
     case.until("the workload has two pods", settled).await?;
-    case.until_of("narrow", "the workload has two pods", settled)
-        .await?;
-    case.consistently("the workload has two pods", 2, settled)
-        .await?;
+    case.until_of("narrow", "the workload has two pods", settled).await?;
+    case.consistently("the workload has two pods", 2, settled).await?;
     ensure!(case.list("pods").await?.len() == 4, "expected four pods");
     Ok(())
 }
@@ -132,31 +118,22 @@ async fn names_of_52_characters_work(case: &mut Case) -> Result<()> {
     let name = long_name(52);
     let template = format!("{}-{}", long_name(60), "t".repeat(190));
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
-    case.apply(retrying_hook_template(&template, &case.hooks.url("/")))
-        .await?;
-    let game = Game::in_place(2)
-        .max_unavailable(1)
-        .pre_delete(&template)
-        .named(&name);
+    case.apply(retrying_hook_template(&template, &case.hooks.url("/"))).await?;
+    let game = Game::in_place(2).max_unavailable(1).pre_delete(&template).named(&name);
     case.apply(game).await?;
     let is_full = |view: &View| view.counts() == [2; 5] && view.is_observed();
-    case.until_of(&name, "the workload has two pods", is_full)
-        .await?;
+    case.until_of(&name, "the workload has two pods", is_full).await?;
     let resource = format!("gamedeployment/{name}");
     let image = json!([{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "game:v2"}]);
     case.patch(&resource, image).await?;
-    case.until_of(&name, "a hook runs", |view| {
-        view.phases("PreDelete") == ["Running"]
-    })
-    .await?;
+    case.until_of(&name, "a hook runs", |view| view.phases("PreDelete") == ["Running"]).await?;
     case.hooks.answer("/", Answer::Json(json!({"age": 45})));
     case.until_of(&name, "all pods are updated", |view| {
         is_full(view) && view.ready_with("game:v2") == 2
     })
     .await?;
     case.kubectl(&["scale", "--replicas=1", &resource]).await?;
-    case.until_of(&name, "one pod is left", |view| view.counts() == [1; 5])
-        .await?;
+    case.until_of(&name, "one pod is left", |view| view.counts() == [1; 5]).await?;
     Ok(())
 }
 
@@ -180,8 +157,7 @@ async fn the_selector_cannot_change(case: &mut Case) -> Result<()> {
 }
 
 async fn deleting_the_workload_deletes_its_pods(case: &mut Case) -> Result<()> {
-    case.apply(hook_template("test", &case.hooks.url("/")))
-        .await?;
+    case.apply(hook_template("test", &case.hooks.url("/"))).await?;
     case.apply(Game::in_place(3).pre_delete("test")).await?;
     case.until_settled(3).await?;
     case.kubectl(&["delete", "gamedeployment", GAME]).await?;
@@ -204,14 +180,10 @@ async fn an_orphaning_deletion_keeps_the_pods(case: &mut Case) -> Result<()> {
     case.until_settled(2).await?;
     let uids = async || -> Result<Vec<Value>> {
         let pods = case.list("pods").await?;
-        Ok(pods
-            .into_iter()
-            .map(|pod| pod["metadata"]["uid"].clone())
-            .collect())
+        Ok(pods.into_iter().map(|pod| pod["metadata"]["uid"].clone()).collect())
     };
     let before = uids().await?;
-    case.kubectl(&["delete", "gamedeployment", GAME, "--cascade=orphan"])
-        .await?;
+    case.kubectl(&["delete", "gamedeployment", GAME, "--cascade=orphan"]).await?;
     case.apply(Game::in_place(2)).await?;
     case.until_settled(2).await?;
     ensure!(uids().await? == before, "the pods were replaced");
@@ -238,8 +210,7 @@ async fn delete_during_update(case: &mut Case, game: Game) -> Result<()> {
     let (mut random, seed) = Random::seeded();
     println!("E2E_SEED={seed}");
     let proxy = case.restart_behind_proxy().await?;
-    case.apply(hook_template("test", &case.hooks.url("/")))
-        .await?;
+    case.apply(hook_template("test", &case.hooks.url("/"))).await?;
     let game = game.max_unavailable(3).pre_inplace("test");
     for cascade in ["background", "foreground", "orphan"] {
         case.apply(game.clone()).await?;
@@ -247,18 +218,19 @@ async fn delete_during_update(case: &mut Case, game: Game) -> Result<()> {
         case.set_image("game:v2").await?;
         tokio::time::sleep(random.between(0, 2_000)).await;
         let lag = WatchFault::Lag(random.between(2_000, 10_000));
-        let late = Script::default()
-            .watching("gamedeployments", lag, 0.0, 60.0)
-            .watching("gamestatefulsets", lag, 0.0, 60.0);
+        let late = Script::default().watching("gamedeployments", lag, 0.0, 60.0).watching(
+            "gamestatefulsets",
+            lag,
+            0.0,
+            60.0,
+        );
         proxy.play(late);
         let cascade_flag = format!("--cascade={cascade}");
-        case.kubectl(&["delete", &case.workload(), &cascade_flag])
-            .await?;
+        case.kubectl(&["delete", &case.workload(), &cascade_flag]).await?;
         if cascade == "orphan" {
             let pods = case.list("pods").await?;
             ensure!(pods.len() == 8, "{} pods are left", pods.len());
-            case.kubectl(&["delete", "pods,controllerrevisions,hookruns", "--all"])
-                .await?;
+            case.kubectl(&["delete", "pods,controllerrevisions,hookruns", "--all"]).await?;
         }
         until_nothing_is_left(case).await?;
         proxy.heal();
@@ -285,8 +257,7 @@ fn ensure_created_once(case: &Case, resource: &str) -> Result<()> {
 
 async fn an_orphaned_run_is_recreated(case: &mut Case) -> Result<()> {
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
-    case.apply(retrying_hook_template("test", &case.hooks.url("/")))
-        .await?;
+    case.apply(retrying_hook_template("test", &case.hooks.url("/"))).await?;
     case.apply(Game::in_place(1).pre_inplace("test")).await?;
     case.until_settled(1).await?;
     case.set_image("game:v2").await?;
@@ -311,21 +282,12 @@ async fn a_namespace_can_be_deleted(case: &mut Case) -> Result<()> {
     case.operator.disable_leader_election();
     case.operator.start().await?;
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
-    case.apply(retrying_hook_template("test", &case.hooks.url("/")))
-        .await?;
+    case.apply(retrying_hook_template("test", &case.hooks.url("/"))).await?;
     case.apply(Game::in_place(3).pre_delete("test")).await?;
     case.until_settled(3).await?;
     case.scale(2).await?;
-    case.until("a hook runs", |view| view.runs.len() == 1)
-        .await?;
+    case.until("a hook runs", |view| view.runs.len() == 1).await?;
     let namespace = case.namespace.clone();
-    case.kubectl(&[
-        "delete",
-        "namespace",
-        &namespace,
-        "--wait=true",
-        "--timeout=180s",
-    ])
-    .await?;
+    case.kubectl(&["delete", "namespace", &namespace, "--wait=true", "--timeout=180s"]).await?;
     Ok(())
 }

@@ -27,8 +27,7 @@ e2e::tests![
 /// Creates the template of a hook that does not succeed until the test sets another response.
 async fn apply_pending_hook(case: &Case) -> Result<()> {
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
-    case.apply(retrying_hook_template("test", &case.hooks.url("/")))
-        .await?;
+    case.apply(retrying_hook_template("test", &case.hooks.url("/"))).await?;
     Ok(())
 }
 
@@ -69,11 +68,7 @@ async fn a_restarted_operator_keeps_its_choice_of_pods(case: &mut Case) -> Resul
     let others: Vec<&str> = before
         .pod_names()
         .into_iter()
-        .filter(|name| {
-            !pods_waiting_for_hooks(&before)
-                .iter()
-                .any(|victim| victim == name)
-        })
+        .filter(|name| !pods_waiting_for_hooks(&before).iter().any(|victim| victim == name))
         .collect();
     // A pod that would now be chosen first must not be deleted in addition to the two.
     let cheap = "controller.kubernetes.io/pod-deletion-cost=-100";
@@ -93,20 +88,14 @@ async fn a_missing_hook_template_is_reported_until_it_exists(case: &mut Case) ->
     case.apply(Game::in_place(2).pre_delete("later")).await?;
     case.until_settled(2).await?;
     case.scale(1).await?;
-    let view = case
-        .until("the missing template is reported", |view| {
-            view.is_true("FailedScale")
-        })
-        .await?;
-    let condition = view
-        .condition("FailedScale")
-        .context("no condition FailedScale")?;
+    let view =
+        case.until("the missing template is reported", |view| view.is_true("FailedScale")).await?;
+    let condition = view.condition("FailedScale").context("no condition FailedScale")?;
     ensure!(condition.reason == "HookTemplateNotFound", "{condition:?}");
     ensure!(condition.message.contains("\"later\""), "{condition:?}");
     expect_event(case, "HookTemplateNotFound", "later").await?;
     view.ensure(view.pods.len() == 2)?;
-    case.apply(hook_template("later", &case.hooks.url("/")))
-        .await?;
+    case.apply(hook_template("later", &case.hooks.url("/"))).await?;
     let view = case.until_settled(1).await?;
     view.ensure(view.condition("FailedScale").is_none())
 }
@@ -118,14 +107,9 @@ async fn a_missing_argument_is_reported_until_it_is_given(case: &mut Case) -> Re
     case.apply(Game::in_place(2).pre_delete("test")).await?;
     case.until_settled(2).await?;
     case.scale(1).await?;
-    let view = case
-        .until("the missing argument is reported", |view| {
-            view.is_true("FailedScale")
-        })
-        .await?;
-    let condition = view
-        .condition("FailedScale")
-        .context("no condition FailedScale")?;
+    let view =
+        case.until("the missing argument is reported", |view| view.is_true("FailedScale")).await?;
+    let condition = view.condition("FailedScale").context("no condition FailedScale")?;
     ensure!(condition.reason == "HookArgumentMissing", "{condition:?}");
     ensure!(condition.message.contains("room"), "{condition:?}");
     expect_event(case, "HookArgumentMissing", "room").await?;
@@ -135,10 +119,7 @@ async fn a_missing_argument_is_reported_until_it_is_given(case: &mut Case) -> Re
     case.patch(&format!("gamedeployment/{GAME}"), add).await?;
     let view = case.until_settled(1).await?;
     view.ensure(view.condition("FailedScale").is_none())?;
-    ensure!(
-        case.hooks.calls("/42").len() == 1,
-        "expected one call with the argument in the URL"
-    );
+    ensure!(case.hooks.calls("/42").len() == 1, "expected one call with the argument in the URL");
     Ok(())
 }
 
@@ -148,11 +129,8 @@ async fn expect_event(case: &Case, reason: &str, words: &str) -> Result<()> {
         let events = case.list("events").await?;
         let found = events.iter().any(|event| {
             let text = event["message"].as_str().unwrap_or_default();
-            let text = if text.is_empty() {
-                event["note"].as_str().unwrap_or_default()
-            } else {
-                text
-            };
+            let text =
+                if text.is_empty() { event["note"].as_str().unwrap_or_default() } else { text };
             event["reason"] == reason && event["type"] == "Warning" && text.contains(words)
         });
         ensure!(found, "{} events", events.len());
@@ -163,8 +141,7 @@ async fn expect_event(case: &Case, reason: &str, words: &str) -> Result<()> {
 
 async fn a_success_is_void_after_a_revert(case: &mut Case) -> Result<()> {
     apply_pending_hook(case).await?;
-    case.apply(Game::in_place(1).max_unavailable(1).pre_inplace("test"))
-        .await?;
+    case.apply(Game::in_place(1).max_unavailable(1).pre_inplace("test")).await?;
     case.until_settled(1).await?;
     case.set_image("game:v2").await?;
     let hook_is_running = |view: &View| view.phases("PreInplace") == ["Running"];
@@ -175,26 +152,15 @@ async fn a_success_is_void_after_a_revert(case: &mut Case) -> Result<()> {
     let now = jiff::Timestamp::now().to_string();
     let status = json!({"status": {"phase": "Successful", "finishedAt": now}});
     let status = format!("-p={status}");
-    case.kubectl(&[
-        "patch",
-        "hookrun",
-        run,
-        "--subresource=status",
-        "--type=merge",
-        &status,
-    ])
-    .await?;
+    case.kubectl(&["patch", "hookrun", run, "--subresource=status", "--type=merge", &status])
+        .await?;
     case.set_image("game:v1").await?;
     case.operator.start().await?;
-    case.until("the run is canceled", |view| view.runs.is_empty())
-        .await?;
+    case.until("the run is canceled", |view| view.runs.is_empty()).await?;
     case.set_image("game:v2").await?;
     let second = case.until("the hook runs again", hook_is_running).await?;
     second.ensure(second.runs[0].uid() != first.runs[0].uid())?;
-    case.consistently("the pod is not touched", 2, |view| {
-        view.ready_with("game:v1") == 1
-    })
-    .await?;
+    case.consistently("the pod is not touched", 2, |view| view.ready_with("game:v1") == 1).await?;
     case.hooks.answer("/", example_answer());
     case.until_settled(1).await?;
     Ok(())
@@ -205,11 +171,9 @@ async fn a_removed_hook_no_longer_holds_back_deletions(case: &mut Case) -> Resul
     case.apply(Game::in_place(3).pre_delete("test")).await?;
     case.until_settled(3).await?;
     case.scale(1).await?;
-    case.until("two pods wait", |view| view.runs.len() == 2)
-        .await?;
+    case.until("two pods wait", |view| view.runs.len() == 2).await?;
     let remove = json!([{"op": "remove", "path": "/spec/preDeleteUpdateStrategy/hook"}]);
-    case.patch(&format!("gamedeployment/{GAME}"), remove)
-        .await?;
+    case.patch(&format!("gamedeployment/{GAME}"), remove).await?;
     case.until_settled(1).await?;
     Ok(())
 }
@@ -221,19 +185,13 @@ async fn a_hook_that_never_ends_is_reported(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(2).pre_delete("endless")).await?;
     case.until_settled(2).await?;
     case.scale(1).await?;
-    let view = case
-        .until("the endless hook is reported", |view| {
-            view.is_true("FailedScale")
-        })
-        .await?;
-    let condition = view
-        .condition("FailedScale")
-        .context("no condition FailedScale")?;
+    let view =
+        case.until("the endless hook is reported", |view| view.is_true("FailedScale")).await?;
+    let condition = view.condition("FailedScale").context("no condition FailedScale")?;
     ensure!(condition.reason == "HookCannotSucceed", "{condition:?}");
     ensure!(condition.message.contains("webtest"), "{condition:?}");
     view.ensure(view.runs.is_empty() && view.pods.len() == 2)?;
-    case.apply(hook_template("endless", &case.hooks.url("/")))
-        .await?;
+    case.apply(hook_template("endless", &case.hooks.url("/"))).await?;
     case.until_settled(1).await?;
     Ok(())
 }
@@ -246,8 +204,7 @@ async fn a_broken_endpoint_stops_an_update_at_max_unavailable(case: &mut Case) -
     metric["interval"] = json!("1s");
     metric["consecutiveErrorLimit"] = json!(1);
     case.apply(template).await?;
-    case.apply(Game::in_place(6).max_unavailable(2).pre_inplace("test"))
-        .await?;
+    case.apply(Game::in_place(6).max_unavailable(2).pre_inplace("test")).await?;
     case.until_settled(6).await?;
     case.set_image("game:v2").await?;
     let ended = |view: &View| view.phases("PreInplace") == ["Error"; 2];
@@ -268,8 +225,7 @@ async fn a_broken_endpoint_stops_an_update_at_max_unavailable(case: &mut Case) -
     })
     .await?;
     case.hooks.answer("/", example_answer());
-    case.replace("/spec/preInplaceUpdateStrategy/retry", true)
-        .await?;
+    case.replace("/spec/preInplaceUpdateStrategy/retry", true).await?;
     let view = case.until_settled(6).await?;
     view.ensure(view.game.pointer("/spec/preInplaceUpdateStrategy/retry") == Some(&json!(false)))
 }
@@ -297,15 +253,11 @@ async fn pre_inplace_guards_updates_but_not_scaling(case: &mut Case) -> Result<(
     let names = ["ModifiedContainer[0]", "PodContainer[0]"];
     template["spec"]["args"] = names.iter().map(|name| json!({"name": name})).collect();
     case.apply(template).await?;
-    case.apply(Game::in_place(3).max_unavailable(1).pre_inplace("test"))
-        .await?;
+    case.apply(Game::in_place(3).max_unavailable(1).pre_inplace("test")).await?;
     case.until_settled(3).await?;
     case.scale(2).await?;
     case.until_settled(2).await?;
-    ensure!(
-        case.hooks.calls("/").is_empty(),
-        "the scale-in ran a PreInplace hook"
-    );
+    ensure!(case.hooks.calls("/").is_empty(), "the scale-in ran a PreInplace hook");
     case.set_image("game:v2").await?;
     let view = case
         .until("one hook runs, and its pod is marked", |view| {
@@ -325,21 +277,16 @@ async fn pre_inplace_guards_updates_but_not_scaling(case: &mut Case) -> Result<(
 
 async fn post_inplace_keeps_traffic_away_until_it_succeeds(case: &mut Case) -> Result<()> {
     apply_pending_hook(case).await?;
-    case.apply(Game::in_place(2).max_unavailable(1).post_inplace("test"))
-        .await?;
+    case.apply(Game::in_place(2).max_unavailable(1).post_inplace("test")).await?;
     case.until_settled(2).await?;
     case.set_image("game:v2").await?;
     let view = case
-        .until("the hook runs after the change", |view| {
-            view.phases("PostInplace") == ["Running"]
-        })
+        .until("the hook runs after the change", |view| view.phases("PostInplace") == ["Running"])
         .await?;
     view.ensure(view.run_names()[0].starts_with("post-inplace-hook-"))?;
-    case.consistently(
-        "the updated pod is not ready, and the other is unchanged",
-        2,
-        |view| view.ready_with("game:v2") == 0 && view.ready_with("game:v1") == 1,
-    )
+    case.consistently("the updated pod is not ready, and the other is unchanged", 2, |view| {
+        view.ready_with("game:v2") == 0 && view.ready_with("game:v1") == 1
+    })
     .await?;
     case.hooks.answer("/", example_answer());
     case.until_settled(2).await?;
@@ -350,10 +297,8 @@ async fn a_failed_post_inplace_hook_blocks_the_rollout_until_the_change_is_rever
     case: &mut Case,
 ) -> Result<()> {
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
-    case.apply(hook_template("test", &case.hooks.url("/")))
-        .await?;
-    case.apply(Game::in_place(3).max_unavailable(1).post_inplace("test"))
-        .await?;
+    case.apply(hook_template("test", &case.hooks.url("/"))).await?;
+    case.apply(Game::in_place(3).max_unavailable(1).post_inplace("test")).await?;
     case.until_settled(3).await?;
     case.set_image("game:v2").await?;
     case.until("the hook has failed", |view| {
@@ -374,18 +319,11 @@ async fn a_failed_post_inplace_hook_blocks_the_rollout_until_the_change_is_rever
 
 async fn a_rolling_update_waits_for_its_hook(case: &mut Case) -> Result<()> {
     apply_pending_hook(case).await?;
-    case.apply(Game::rolling(4).max_unavailable(2).pre_delete("test"))
-        .await?;
+    case.apply(Game::rolling(4).max_unavailable(2).pre_delete("test")).await?;
     case.until_settled(4).await?;
     case.set_image("game:v2").await?;
-    case.until("two hooks run", |view| {
-        view.phases("PreDelete") == ["Running"; 2]
-    })
-    .await?;
-    case.consistently("no pod is deleted", 2, |view| {
-        view.ready_with("game:v1") == 4
-    })
-    .await?;
+    case.until("two hooks run", |view| view.phases("PreDelete") == ["Running"; 2]).await?;
+    case.consistently("no pod is deleted", 2, |view| view.ready_with("game:v1") == 4).await?;
     case.hooks.answer("/", example_answer());
     let view = case.until_settled(4).await?;
     view.ensure(view.ready_with("game:v2") == 4)

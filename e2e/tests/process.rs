@@ -36,10 +36,8 @@ async fn a_settled_workload_causes_no_writes(case: &mut Case) -> Result<()> {
         .await
     };
     // The last status write may come up to a second later, and events up to two seconds later.
-    case.eventually("nothing is written for five seconds", async || {
-        check_quiet(case).await
-    })
-    .await?;
+    case.eventually("nothing is written for five seconds", async || check_quiet(case).await)
+        .await?;
     // A write is logged when it is complete, so one that has already been received does not count.
     let (start, time) = (Timestamp::now(), case.operator.processor_time()?);
     consistently("nothing is written", Duration::from_secs(20), async || {
@@ -74,10 +72,7 @@ async fn a_frozen_operator_catches_up(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(4).max_unavailable(2)).await?;
     case.until_settled(4).await?;
     case.set_image("game:v2").await?;
-    case.until("the update has started", |view| {
-        view.count_with("game:v2") > 0
-    })
-    .await?;
+    case.until("the update has started", |view| view.count_with("game:v2") > 0).await?;
     case.operator.freeze().await?;
     case.scale(2).await?;
     case.set_image("game:v3").await?;
@@ -107,10 +102,7 @@ async fn a_thawed_leader_without_a_lease_writes_nothing(case: &mut Case) -> Resu
     case.apply(Game::in_place(6).max_unavailable(1)).await?;
     case.until_settled(6).await?;
     case.set_image("game:v2").await?;
-    case.until("the update has started", |view| {
-        view.count_with("game:v2") > 0
-    })
-    .await?;
+    case.until("the update has started", |view| view.count_with("game:v2") > 0).await?;
     case.operator.disable_restart();
     case.operator.freeze().await?;
     // The update may already have been complete.
@@ -126,20 +118,13 @@ async fn a_thawed_leader_without_a_lease_writes_nothing(case: &mut Case) -> Resu
     case.set_image("game:v3").await?;
     case.operator.thaw().await?;
     eventually("the operator exits", Duration::from_secs(60), async || {
-        ensure!(
-            case.operator.has_lost_its_lease()?,
-            "the operator is still running"
-        );
+        ensure!(case.operator.has_lost_its_lease()?, "the operator is still running");
         Ok(())
     })
     .await?;
     case.until_settled(6).await?;
     let after = writes(case)?;
-    ensure!(
-        after.len() == before,
-        "written without the lease: {:?}",
-        &after[before..]
-    );
+    ensure!(after.len() == before, "written without the lease: {:?}", &after[before..]);
     standby.terminate().await
 }
 
@@ -149,10 +134,7 @@ async fn invariants_hold_across_repeated_kills(case: &mut Case) -> Result<()> {
     case.apply(template).await?;
     let steps = json!([{"partition": 4}, {"pause": {"duration": 1}}, {"partition": 2},
         {"hook": {"templateName": "test"}}]);
-    let game = Game::in_place(6)
-        .max_unavailable(2)
-        .pre_delete("test")
-        .steps(steps);
+    let game = Game::in_place(6).max_unavailable(2).pre_delete("test").steps(steps);
     case.apply(game).await?;
     case.until_settled(6).await?;
     case.operator.disable_leader_election();
@@ -180,11 +162,7 @@ async fn invariants_hold_across_repeated_kills(case: &mut Case) -> Result<()> {
 async fn health_and_metrics_are_served(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(1)).await?;
     case.until_settled(1).await?;
-    for (path, words) in [
-        ("/healthz", ""),
-        ("/readyz", ""),
-        ("/metrics", "gamekeeper_"),
-    ] {
+    for (path, words) in [("/healthz", ""), ("/readyz", ""), ("/metrics", "gamekeeper_")] {
         let (code, body) = case.operator.get(path).await?;
         ensure!(code == 200 && body.contains(words), "{path}: {code} {body}");
     }

@@ -54,28 +54,18 @@ async fn deletion_protection_follows_the_label(case: &mut Case) -> Result<()> {
                 Ok(_) => ensure!(allowed, "{policy} {label:?}: deleted"),
                 Err(error) => {
                     let error = format!("{error:#}");
-                    ensure!(
-                        !allowed && error.contains("must be Always, or Cascading"),
-                        "{error}"
-                    );
+                    ensure!(!allowed && error.contains("must be Always, or Cascading"), "{error}");
                 }
             }
             Ok(())
         })
         .await?;
-        case.kubectl(&[
-            "label",
-            "gamedeployment",
-            GAME,
-            "io.tencent.bcs.dev/deletion-allow-",
-        ])
-        .await?;
+        case.kubectl(&["label", "gamedeployment", GAME, "io.tencent.bcs.dev/deletion-allow-"])
+            .await?;
     }
     let label = "io.tencent.bcs.dev/deletion-allow=Cascading";
-    case.kubectl(&["label", "gamedeployment", GAME, label])
-        .await?;
-    case.until("a pod exists", |view| view.pods.len() == 1)
-        .await?;
+    case.kubectl(&["label", "gamedeployment", GAME, label]).await?;
+    case.until("a pod exists", |view| view.pods.len() == 1).await?;
     let delete = ["delete", "gamedeployment", GAME];
     let error = case.refused(&delete, "").await?;
     let expected =
@@ -111,18 +101,12 @@ async fn a_protected_set_is_kept_until_its_last_pod_is_deleted(case: &mut Case) 
     until_refused(2).await?;
     // No replicas are desired, but the pods wait for their hooks.
     case.scale(0).await?;
-    case.until("both hooks run", |view| {
-        view.phases("PreDelete") == ["Running", "Running"]
-    })
-    .await?;
+    case.until("both hooks run", |view| view.phases("PreDelete") == ["Running", "Running"]).await?;
     until_refused(2).await?;
     case.hooks.answer("/players", online(45));
-    case.until("all pods are deleted", |view| view.pods.is_empty())
+    case.until("all pods are deleted", |view| view.pods.is_empty()).await?;
+    case.eventually("the set can be deleted", async || case.kubectl(&["delete", &workload]).await)
         .await?;
-    case.eventually("the set can be deleted", async || {
-        case.kubectl(&["delete", &workload]).await
-    })
-    .await?;
     unprotect(case).await
 }
 
@@ -138,20 +122,11 @@ async fn a_namespace_is_deleted_with_its_protected_workloads(case: &mut Case) ->
         plane.kubectl(&apply, &game).await?;
     }
     for workload in ["gamedeployments", "gamestatefulsets"] {
-        let delete = [
-            "delete",
-            workload,
-            "--all",
-            "-n",
-            &other,
-            "--dry-run=server",
-        ];
+        let delete = ["delete", workload, "--all", "-n", &other, "--dry-run=server"];
         case.eventually("the policy is enforced", async || {
             let error = plane.kubectl(&delete, "").await;
             let error = error.err().map(|error| format!("{error:#}"));
-            let is_refused = error
-                .as_ref()
-                .is_some_and(|error| error.contains("is Cascading"));
+            let is_refused = error.as_ref().is_some_and(|error| error.contains("is Cascading"));
             ensure!(is_refused, "{error:?}");
             Ok(())
         })
@@ -172,9 +147,7 @@ async fn scale_in_with_failing_hook(case: &Case) -> Result<Value> {
     case.until_settled(2).await?;
     case.scale(1).await?;
     let view = case
-        .until("a pod waits for its hook", |view| {
-            view.phases("PreDelete") == ["Running"]
-        })
+        .until("a pod waits for its hook", |view| view.phases("PreDelete") == ["Running"])
         .await?;
     Ok(view.runs[0].0.clone())
 }
@@ -197,36 +170,27 @@ async fn a_label_protects_crds_and_hook_templates_from_deletion(case: &mut Case)
     let values = "admission.deletionProtection=Labeled,admission.protectHookTemplates=true";
     install(case, values, "deletion", &[&case.namespace]).await?;
     install(case, values, "deletion-crds", &[&case.namespace]).await?;
-    case.apply(hook_template("check", "http://10.0.0.1"))
-        .await?;
+    case.apply(hook_template("check", "http://10.0.0.1")).await?;
     // All deletions are dry runs, because other tests use these CRDs at the same time.
-    for (kind, name) in [
-        ("hooktemplate", "check"),
-        ("crd", "hookruns.tkex.tencent.com"),
-    ] {
+    for (kind, name) in [("hooktemplate", "check"), ("crd", "hookruns.tkex.tencent.com")] {
         let delete = ["delete", kind, name, "--dry-run=server"];
         // The refusal comes first, because it shows that the policy is in force.
         for (value, is_allowed) in [("Cascading", false), ("Always", true)] {
             let label = format!("io.tencent.bcs.dev/deletion-allow={value}");
-            case.kubectl(&["label", kind, name, "--overwrite", &label])
-                .await?;
+            case.kubectl(&["label", kind, name, "--overwrite", &label]).await?;
             case.eventually("the label is respected", async || {
                 match case.kubectl(&delete).await {
                     Ok(_) => ensure!(is_allowed, "{kind} {value}: deleted"),
                     Err(error) => {
                         let message = format!("{error:#}");
-                        ensure!(
-                            !is_allowed && message.contains("must be Always"),
-                            "{message}"
-                        );
+                        ensure!(!is_allowed && message.contains("must be Always"), "{message}");
                     }
                 }
                 Ok(())
             })
             .await?;
         }
-        case.kubectl(&["label", kind, name, "io.tencent.bcs.dev/deletion-allow-"])
-            .await?;
+        case.kubectl(&["label", kind, name, "io.tencent.bcs.dev/deletion-allow-"]).await?;
         case.kubectl(&delete).await?;
     }
     uninstall(case, "deletion-crds").await?;
@@ -237,21 +201,15 @@ async fn a_label_protects_crds_and_hook_templates_from_deletion(case: &mut Case)
 async fn a_copied_hook_run_allows_no_deletion(case: &mut Case) -> Result<()> {
     let run = scale_in_with_failing_hook(case).await?;
     let create = ["create", "-f", "-"];
-    case.kubectl_with(&create, &copy_of(&run, case).to_string())
-        .await?;
-    case.until("the copy is deleted", |view| view.runs.len() == 1)
-        .await?;
+    case.kubectl_with(&create, &copy_of(&run, case).to_string()).await?;
+    case.until("the copy is deleted", |view| view.runs.len() == 1).await?;
     case.consistently("the pod and its own run are kept", 3, |view| {
         let uid = |it: &Value| it["metadata"]["uid"].clone();
         view.pods.len() == 2 && view.runs.len() == 1 && uid(&view.runs[0].0) == uid(&run)
     })
     .await?;
-    case.hooks
-        .answer("/players", Answer::Json(json!({"age": 45})));
-    case.until("the pod's own run allows the deletion", |view| {
-        view.pods.len() == 1
-    })
-    .await?;
+    case.hooks.answer("/players", Answer::Json(json!({"age": 45})));
+    case.until("the pod's own run allows the deletion", |view| view.pods.len() == 1).await?;
     Ok(())
 }
 
@@ -283,27 +241,15 @@ async fn only_the_operator_may_create_or_change_hook_runs_of_workloads(
         json!({"spec": {"metrics": [{"name": "yes", "provider": {"web": {"url": "http://x"}}}]}});
     let passed = json!({"status": {"phase": "Successful", "finishedAt": "2030-01-01T00:00:00Z"}});
     for (change, words, subresource) in [
-        (
-            json!({"metadata": {"annotations": {pod: "other"}}}),
-            "remove them",
-            "",
-        ),
-        (
-            json!({"metadata": {"annotations": {pod: null}}}),
-            "remove them",
-            "",
-        ),
+        (json!({"metadata": {"annotations": {pod: "other"}}}), "remove them", ""),
+        (json!({"metadata": {"annotations": {pod: null}}}), "remove them", ""),
         (
             json!({"metadata": {"labels": {"gamedeployment-type": "PreInplace"}}}),
             "the labels that it set cannot be changed",
             "",
         ),
         (url, "only terminate can be changed", ""),
-        (
-            passed,
-            "only the operator writes it",
-            "--subresource=status",
-        ),
+        (passed, "only the operator writes it", "--subresource=status"),
     ] {
         let patch = format!("-p={change}");
         let mut args = vec!["patch", "hookrun", name, "--type=merge", &patch];
@@ -322,24 +268,20 @@ async fn only_the_operator_may_create_or_change_hook_runs_of_workloads(
     until_phase(case, "by-hand", "Successful").await?;
     let owned = json!({"metadata": {"ownerReferences": run["metadata"]["ownerReferences"]}});
     let patch = format!("-p={owned}");
-    let error = case
-        .refused(&["patch", "hookrun", "by-hand", "--type=merge", &patch], "")
-        .await?;
+    let error = case.refused(&["patch", "hookrun", "by-hand", "--type=merge", &patch], "").await?;
     ensure!(error.contains("remove them"), "{error}");
 
     // Users may terminate a run, and the garbage collector may change and remove owners.
     let terminate = json!([{"op": "add", "path": "/spec/terminate", "value": true}]);
     case.patch(&format!("hookrun/{name}"), terminate).await?;
     until_phase(case, name, "Inconclusive").await?;
-    case.consistently("the pod is kept", 2, |view| view.pods.len() == 2)
-        .await?;
+    case.consistently("the pod is kept", 2, |view| view.pods.len() == 2).await?;
     case.operator.terminate().await?;
     let mut owners = run["metadata"]["ownerReferences"].clone();
     owners[0]["blockOwnerDeletion"] = json!(false);
     for owners in [owners, Value::Null] {
         let patch = format!("-p={}", json!({"metadata": {"ownerReferences": owners}}));
-        case.kubectl(&["patch", "hookrun", name, "--type=merge", &patch])
-            .await?;
+        case.kubectl(&["patch", "hookrun", name, "--type=merge", &patch]).await?;
     }
     let policy = format!("{}-hookruns", release(case));
     let path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";

@@ -49,8 +49,7 @@ async fn scripts_run_on_a_real_node(case: &mut Case) -> Result<()> {
     Stage::play("real", case.folder(), async |stage| {
         let node = node::shared(stage.plane, env!("CARGO_BIN_EXE_game-server")).await?;
         let image = stage.image().await?;
-        node.publish_program(&image, stage.operator.binary())
-            .await?;
+        node.publish_program(&image, stage.operator.binary()).await?;
         let outcome = run_scripts(stage, node).await;
         // Until the node has stopped, it needs the control plane.
         node::stop().await;
@@ -95,10 +94,7 @@ async fn until_started(node: &Node, expected: &[&str]) -> Result<()> {
 }
 
 fn release(node: &Node, script: &str) -> Result<()> {
-    Ok(std::fs::write(
-        node.file(&format!("tmp/release-{script}"))?,
-        "",
-    )?)
+    Ok(std::fs::write(node.file(&format!("tmp/release-{script}"))?, "")?)
 }
 
 /// Runs the documentation's examples, whose manifests and scripts come from TKEStack: one with single files, and one
@@ -149,9 +145,7 @@ async fn run_example(
             }
         }
     }
-    stage
-        .until_condition(name, "Ready", "True Installed")
-        .await?;
+    stage.until_condition(name, "Ready", "True Installed").await?;
     for (prefix, expected) in printed {
         let job = job_name(stage, prefix).await?;
         let found = stage.kubectl(&format!("logs -n {HOOKS} job/{job}")).await?;
@@ -185,9 +179,7 @@ async fn retry_failed_script(stage: &Stage, name: &str) -> Result<()> {
     });
     create(stage, cluster).await?;
     let missing = "exit 125: cannot find /sources/configmap-own/wait";
-    stage
-        .until_condition(name, "EnsureCopyFiles", missing)
-        .await?;
+    stage.until_condition(name, "EnsureCopyFiles", missing).await?;
     let scripts = json!({"wait": WAIT, "fails-once": FAILS_ONCE});
     let metadata = json!({"name": "own", "namespace": HOOKS});
     stage
@@ -259,8 +251,6 @@ async fn end_hanging_script(stage: &Stage, node: &Node, name: &str) -> Result<()
     let started_twice = [&started[..], &["hang"]].concat();
     until_started(node, &started_twice).await?;
     release(node, "hang")?;
-    stage
-        .until_condition(name, "Ready", "True Installed")
-        .await?;
+    stage.until_condition(name, "Ready", "True Installed").await?;
     until_started(node, &started_twice).await
 }

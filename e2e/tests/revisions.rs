@@ -50,23 +50,18 @@ async fn a_rollback_reuses_the_old_revision(case: &mut Case) -> Result<()> {
 }
 
 async fn the_history_limit_is_respected(case: &mut Case) -> Result<()> {
-    let game = Game::in_place(2)
-        .max_unavailable(2)
-        .set("/spec/revisionHistoryLimit", 2);
+    let game = Game::in_place(2).max_unavailable(2).set("/spec/revisionHistoryLimit", 2);
     case.apply(game).await?;
     case.until_settled(2).await?;
     for version in 2..=5 {
         case.set_image(&format!("game:v{version}")).await?;
         case.until_settled(2).await?;
     }
-    case.eventually(
-        "two old revisions and the current one are kept",
-        async || {
-            let names = revision_names(case).await?;
-            ensure!(names.len() == 3, "{names:?}");
-            Ok(())
-        },
-    )
+    case.eventually("two old revisions and the current one are kept", async || {
+        let names = revision_names(case).await?;
+        ensure!(names.len() == 3, "{names:?}");
+        Ok(())
+    })
     .await
 }
 
@@ -103,8 +98,7 @@ async fn an_equivalent_template_creates_no_revision(case: &mut Case) -> Result<(
         {"op": "add", "path": "/spec/template/spec/restartPolicy", "value": "Always"},
         {"op": "replace", "path": "/spec/updateStrategy/maxUnavailable", "value": 1},
     ]);
-    case.patch(&format!("gamedeployment/{GAME}"), operations)
-        .await?;
+    case.patch(&format!("gamedeployment/{GAME}"), operations).await?;
     let generation = |view: &View| view.number("/metadata/generation");
     let view = case
         .until("the change is observed", |view| {

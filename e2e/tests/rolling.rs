@@ -21,15 +21,11 @@ e2e::tests![
 ];
 
 async fn a_partition_keeps_old_pods(case: &mut Case) -> Result<()> {
-    case.apply(Game::rolling(5).partition(2).max_unavailable(2))
-        .await?;
+    case.apply(Game::rolling(5).partition(2).max_unavailable(2)).await?;
     case.until_settled(5).await?;
     case.set_image("game:v2").await?;
     case.until_counts([5, 3, 3, 5, 5]).await?;
-    case.consistently("two old pods are kept", 2, |view| {
-        view.ready_with("game:v1") == 2
-    })
-    .await?;
+    case.consistently("two old pods are kept", 2, |view| view.ready_with("game:v1") == 2).await?;
     case.replace("/spec/updateStrategy/partition", 4).await?;
     case.consistently("a higher partition reverts no pod", 2, |view| {
         view.ready_with("game:v2") == 3
@@ -42,8 +38,7 @@ async fn a_partition_keeps_old_pods(case: &mut Case) -> Result<()> {
 
 async fn percentages_are_rounded_as_documented(case: &mut Case) -> Result<()> {
     // With five pods, the partition is 3 and maxUnavailable is 2. The judge checks maxUnavailable.
-    case.apply(Game::rolling(5).partition("50%").max_unavailable("30%"))
-        .await?;
+    case.apply(Game::rolling(5).partition("50%").max_unavailable("30%")).await?;
     case.until_settled(5).await?;
     case.set_image("game:v2").await?;
     case.until_counts([5, 2, 2, 5, 5]).await?;
@@ -82,20 +77,11 @@ async fn a_typo_in_the_template_deletes_no_pod(case: &mut Case) -> Result<()> {
 }
 
 async fn check_refused_without_harm(case: &Case, words: &str) -> Result<()> {
-    let view = case
-        .until("the template is refused", |view| {
-            view.is_true("FailedUpdate")
-        })
-        .await?;
-    let condition = view
-        .condition("FailedUpdate")
-        .context("no condition FailedUpdate")?;
+    let view = case.until("the template is refused", |view| view.is_true("FailedUpdate")).await?;
+    let condition = view.condition("FailedUpdate").context("no condition FailedUpdate")?;
     ensure!(condition.reason == "TemplateRefused", "{condition:?}");
     ensure!(condition.message.contains(words), "{condition:?}");
-    case.consistently("all pods are kept", 3, |view| {
-        view.ready_with("game:v1") == 3
-    })
-    .await
+    case.consistently("all pods are kept", 3, |view| view.ready_with("game:v1") == 3).await
 }
 
 async fn an_exhausted_quota_deletes_no_pod(case: &mut Case) -> Result<()> {
@@ -106,8 +92,7 @@ async fn an_exhausted_quota_deletes_no_pod(case: &mut Case) -> Result<()> {
         "spec": {"hard": {"requests.cpu": "4"}},
     }))
     .await?;
-    case.apply(Game::rolling(3).max_unavailable(3).set(resources, cpu("1")))
-        .await?;
+    case.apply(Game::rolling(3).max_unavailable(3).set(resources, cpu("1"))).await?;
     case.until_settled(3).await?;
     case.replace(resources, cpu("3")).await?;
     check_refused_without_harm(case, "quota").await?;
@@ -121,10 +106,8 @@ async fn a_version_that_is_never_ready_stops_the_rollout(case: &mut Case) -> Res
     case.until_settled(4).await?;
     case.set_image("game:v2-neverready").await?;
     case.until_counts([4, 1, 0, 3, 4]).await?;
-    case.consistently("three old pods are ready", 3, |view| {
-        view.ready_with("game:v1") == 3
-    })
-    .await?;
+    case.consistently("three old pods are ready", 3, |view| view.ready_with("game:v1") == 3)
+        .await?;
     case.set_image("game:v1").await?;
     let view = case.until_settled(4).await?;
     view.ensure(view.ready_with("game:v1") == 4)
@@ -137,10 +120,8 @@ async fn a_rollback_during_an_update_keeps_the_old_pods(case: &mut Case) -> Resu
     let middle = case.until_counts([4, 2, 2, 4, 4]).await?;
     // A pod that was updated may still be Terminating.
     let kept = middle.pods.iter().filter(|pod| !pod.is_terminating());
-    let old: Vec<&str> = kept
-        .map(Pod::name)
-        .filter(|name| before.pod_names().contains(name))
-        .collect();
+    let old: Vec<&str> =
+        kept.map(Pod::name).filter(|name| before.pod_names().contains(name)).collect();
     middle.ensure(old.len() == 2)?;
     case.set_image("game:v1").await?;
     let after = case.until_settled(4).await?;
@@ -148,23 +129,18 @@ async fn a_rollback_during_an_update_keeps_the_old_pods(case: &mut Case) -> Resu
 }
 
 async fn a_template_applied_during_a_users_pause_gets_no_pod(case: &mut Case) -> Result<()> {
-    case.apply(Game::rolling(4).partition(2).max_unavailable(2))
-        .await?;
+    case.apply(Game::rolling(4).partition(2).max_unavailable(2)).await?;
     case.until_settled(4).await?;
     case.set_image("game:v2").await?;
     case.until_counts([4, 2, 2, 4, 4]).await?;
     case.replace("/spec/updateStrategy/paused", true).await?;
-    case.until("the pause is observed", |view| {
-        view.number("/status/canary/heldReplicas") == 2
-    })
-    .await?;
+    case.until("the pause is observed", |view| view.number("/status/canary/heldReplicas") == 2)
+        .await?;
     case.set_image("game:v3").await?;
     case.scale(6).await?;
     case.until_counts([6, 0, 0, 6, 6]).await?;
-    case.consistently("no pod has the third image", 2, |view| {
-        view.count_with("game:v3") == 0
-    })
-    .await?;
+    case.consistently("no pod has the third image", 2, |view| view.count_with("game:v3") == 0)
+        .await?;
     case.resume().await?;
     case.until_counts([6, 4, 4, 6, 6]).await?;
     Ok(())
@@ -178,11 +154,7 @@ async fn a_quick_second_update_respects_max_unavailable(case: &mut Case) -> Resu
     case.set_image("game:v2").await?;
     case.until("one pod is updated", |view| {
         let updated = view.count_with("game:v2");
-        assert!(
-            view.ready_with("game:v1") + updated >= 3,
-            "{}",
-            view.summary()
-        );
+        assert!(view.ready_with("game:v1") + updated >= 3, "{}", view.summary());
         updated > 0
     })
     .await?;
@@ -192,12 +164,7 @@ async fn a_quick_second_update_respects_max_unavailable(case: &mut Case) -> Resu
 }
 
 async fn unicode_labels_are_refused_without_harm(case: &mut Case) -> Result<()> {
-    case.apply(
-        Game::rolling(3)
-            .max_unavailable(3)
-            .annotated("motd", "新赛季 ☃"),
-    )
-    .await?;
+    case.apply(Game::rolling(3).max_unavailable(3).annotated("motd", "新赛季 ☃")).await?;
     case.until_settled(3).await?;
     let label =
         json!([{"op": "add", "path": "/spec/template/metadata/labels/motd", "value": "新赛季"}]);

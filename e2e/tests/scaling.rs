@@ -23,16 +23,14 @@ e2e::tests![
 ];
 
 async fn create_settled(case: &Case, replicas: i64) -> Result<View> {
-    case.apply(Game::in_place(replicas).max_unavailable(1))
-        .await?;
+    case.apply(Game::in_place(replicas).max_unavailable(1)).await?;
     case.until_settled(replicas).await
 }
 
 async fn set_pods_to_delete(case: &Case, names: &[&str], replicas: i64) -> Result<()> {
     let patch = json!({"spec": {"replicas": replicas, "scaleStrategy": {"podsToDelete": names}}});
     let patch = format!("-p={patch}");
-    case.kubectl(&["patch", "gamedeployment", GAME, "--type=merge", &patch])
-        .await?;
+    case.kubectl(&["patch", "gamedeployment", GAME, "--type=merge", &patch]).await?;
     Ok(())
 }
 
@@ -47,16 +45,12 @@ async fn pods_to_delete_are_deleted_first(case: &mut Case) -> Result<()> {
     set_pods_to_delete(case, &names[1..3], 3).await?;
     let after = case.until_settled(3).await?;
     after.ensure(after.pod_names() == [names[0], names[3], names[4]])?;
-    case.until("the names are pruned", |view| {
-        pods_to_delete(view) == json!([])
-    })
-    .await?;
+    case.until("the names are pruned", |view| pods_to_delete(view) == json!([])).await?;
     Ok(())
 }
 
 async fn pods_to_delete_are_replaced_when_not_scaling_in(case: &mut Case) -> Result<()> {
-    case.apply(Game::in_place(4).max_unavailable(1).partition(2))
-        .await?;
+    case.apply(Game::in_place(4).max_unavailable(1).partition(2)).await?;
     case.until_settled(4).await?;
     case.set_image("game:v2").await?;
     let before = case.until_counts([4, 2, 2, 4, 4]).await?;
@@ -69,20 +63,14 @@ async fn pods_to_delete_are_replaced_when_not_scaling_in(case: &mut Case) -> Res
         })
         .await?;
     after.ensure(after.pod_names().len() == 4)?;
-    case.until("the names are pruned", |view| {
-        pods_to_delete(view) == json!([])
-    })
-    .await?;
+    case.until("the names are pruned", |view| pods_to_delete(view) == json!([])).await?;
     Ok(())
 }
 
 async fn unknown_pods_to_delete_are_pruned_and_reported(case: &mut Case) -> Result<()> {
     create_settled(case, 2).await?;
     set_pods_to_delete(case, &["test-gamedeployment-other"], 2).await?;
-    case.until("the name is pruned", |view| {
-        pods_to_delete(view) == json!([])
-    })
-    .await?;
+    case.until("the name is pruned", |view| pods_to_delete(view) == json!([])).await?;
     case.eventually("an event with reason PodNotFound", async || {
         let events = case.list("events").await?;
         ensure!(events.iter().any(|event| event["reason"] == "PodNotFound"));
@@ -127,8 +115,7 @@ async fn create_nodes(case: &Case) -> Result<()> {
     };
     // Truncated to whole numbers, the costs would be equal.
     let nodes = [node(1, "1.25"), node(2, "1.5")];
-    case.apply(json!({"apiVersion": "v1", "kind": "List", "items": nodes}))
-        .await?;
+    case.apply(json!({"apiVersion": "v1", "kind": "List", "items": nodes})).await?;
     Ok(())
 }
 
@@ -139,17 +126,10 @@ async fn pods_on_nodes_with_a_lower_cost_are_deleted_first(case: &mut Case) -> R
         "labelSelector": {"matchLabels": {"app": GAME}},
     }]);
     let game = Game::in_place(4)
-        .set(
-            "/spec/template/spec/nodeSelector/only",
-            case.namespace.as_str(),
-        )
-        .set(
-            "/spec/template/spec/tolerations",
-            json!([{"key": "only", "operator": "Exists"}]),
-        );
+        .set("/spec/template/spec/nodeSelector/only", case.namespace.as_str())
+        .set("/spec/template/spec/tolerations", json!([{"key": "only", "operator": "Exists"}]));
     let hosts = [1, 2].map(|number| format!("{}-{number}", case.namespace));
-    case.apply(game.set("/spec/template/spec/topologySpreadConstraints", spread))
-        .await?;
+    case.apply(game.set("/spec/template/spec/topologySpreadConstraints", spread)).await?;
     case.until_settled(4).await?;
     let nodes = |view: &View| -> Vec<String> {
         let node = |pod: &e2e::workload::view::Pod| {
@@ -170,8 +150,7 @@ async fn descend_deletes_pods_with_a_higher_cost_first(case: &mut Case) -> Resul
         case.kubectl(&["annotate", "pod", name, &cost]).await?;
     }
     let sort = "io.tencent.bcs.dev/pod-deletion-cost-sort-method=descend";
-    case.kubectl(&["annotate", "gamedeployment", GAME, sort])
-        .await?;
+    case.kubectl(&["annotate", "gamedeployment", GAME, sort]).await?;
     case.scale(2).await?;
     let view = case.until_settled(2).await?;
     view.ensure(view.pod_names() == [names[0], names[2]])?;
@@ -182,21 +161,13 @@ async fn descend_deletes_pods_with_a_higher_cost_first(case: &mut Case) -> Resul
 
 async fn unready_pods_are_deleted_before_ready_ones(case: &mut Case) -> Result<()> {
     let gates = json!([{"conditionType": "InPlaceUpdateReady"}, {"conditionType": "warmed-up"}]);
-    case.apply(Game::in_place(3).set("/spec/template/spec/readinessGates", gates))
-        .await?;
+    case.apply(Game::in_place(3).set("/spec/template/spec/readinessGates", gates)).await?;
     let before = case.until_counts([3, 3, 0, 0, 3]).await?;
     let names = before.pod_names();
     let warm = json!({"status": {"conditions": [{"type": "warmed-up", "status": "True"}]}});
     let warm = format!("-p={warm}");
     for name in [names[0], names[2]] {
-        let patch = [
-            "patch",
-            "pod",
-            name,
-            "--subresource=status",
-            "--type=strategic",
-            &warm,
-        ];
+        let patch = ["patch", "pod", name, "--subresource=status", "--type=strategic", &warm];
         case.kubectl(&patch).await?;
     }
     case.until_counts([3, 3, 2, 2, 3]).await?;
@@ -256,20 +227,11 @@ async fn rejected_pods_are_replaced_with_backoff(case: &mut Case) -> Result<()> 
         }
         let pod = &view.pods[0];
         uids.push(pod.uid().to_owned());
-        let args = [
-            "patch",
-            "pod",
-            pod.name(),
-            "--subresource=status",
-            "--type=merge",
-            &rejected,
-        ];
+        let args = ["patch", "pod", pod.name(), "--subresource=status", "--type=merge", &rejected];
         case.kubectl(&args).await?;
     };
     ensure!(uids.len() >= 2, "the first rejected pod was not replaced");
-    let condition = view
-        .condition("FailedScale")
-        .context("no condition FailedScale")?;
+    let condition = view.condition("FailedScale").context("no condition FailedScale")?;
     ensure!(condition.message.contains("OutOfcpu"), "{condition:?}");
     let message = condition.message.split_once("the next is created at ");
     let due = message.and_then(|(_, rest)| rest.split_once(": "));
@@ -283,12 +245,7 @@ async fn rejected_pods_are_replaced_with_backoff(case: &mut Case) -> Result<()> 
     let view = case.until("another new pod is created", is_new).await?;
     let created: Timestamp = text(&view.pods[0].0, "/metadata/creationTimestamp").parse()?;
     ensure!(created >= due, "{created} is before {due}");
-    let accept = [
-        "annotate",
-        "pod",
-        view.pods[0].name(),
-        "stage.gamekeeper/lost-",
-    ];
+    let accept = ["annotate", "pod", view.pods[0].name(), "stage.gamekeeper/lost-"];
     case.kubectl(&accept).await?;
     let view = case.until_settled(1).await?;
     view.ensure(view.condition("FailedScale").is_none())

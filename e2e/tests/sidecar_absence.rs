@@ -32,8 +32,7 @@ const WATCHED: [&str; 8] = [
 ];
 
 async fn without_a_set_the_operator_writes_as_if_sets_were_disabled(case: &mut Case) -> Result<()> {
-    case.apply(hook_template("test", &case.hooks.url("/")))
-        .await?;
+    case.apply(hook_template("test", &case.hooks.url("/"))).await?;
     // The chart's default: SidecarSets are enabled, and the webhooks for them are installed.
     let installed = Webhook::install(case, "2160h").await?;
     installed.until_called(case).await?;
@@ -67,8 +66,7 @@ async fn run_lifecycle(case: &Case, watched: &[&str]) -> Result<Vec<Event>> {
         },
     }))
     .await?;
-    case.apply(Game::in_place(2).max_unavailable(1).pre_inplace("test"))
-        .await?;
+    case.apply(Game::in_place(2).max_unavailable(1).pre_inplace("test")).await?;
     case.until_settled(2).await?;
     case.scale(3).await?;
     case.until_settled(3).await?;
@@ -85,8 +83,7 @@ async fn run_lifecycle(case: &Case, watched: &[&str]) -> Result<Vec<Event>> {
     ensure!(has_game_pods, "{cached:#?}");
     let kinds = cached.iter().filter_map(|it| it.split('"').nth(1));
     ensure!(kinds.eq(watched.iter().copied()), "{cached:#?}");
-    case.kubectl(&["delete", "--wait", &case.workload(), "deployment/other"])
-        .await?;
+    case.kubectl(&["delete", "--wait", &case.workload(), "deployment/other"]).await?;
     case.eventually("all pods are deleted", async || {
         let pods = case.list("pods").await?;
         ensure!(pods.is_empty(), "{} pods", pods.len());
@@ -125,14 +122,10 @@ fn differences(enabled: &[Event], disabled: &[Event]) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for kind in &kinds {
         let [enabled, disabled] = counts.each_ref().map(|counts| counts.kind(kind));
-        lines.push(format!(
-            "{kind}: {enabled} with sets enabled, {disabled} with sets disabled"
-        ));
+        lines.push(format!("{kind}: {enabled} with sets enabled, {disabled} with sets disabled"));
     }
     for (sets, writes) in [("enabled", enabled), ("disabled", disabled)] {
-        let different = writes
-            .iter()
-            .filter(|write| kinds.contains(&WriteKind::of(write)));
+        let different = writes.iter().filter(|write| kinds.contains(&WriteKind::of(write)));
         lines.extend(different.map(|write| {
             let name = write.object_ref.as_ref().map_or("", |it| &it.name);
             let (received, verb, uri) = (write.received, &write.verb, &write.uri);

@@ -58,10 +58,7 @@ async fn new_pods_get_the_annotations_of_a_set_and_running_pods_keep_theirs(
     let after = case.until_settled(3).await?;
     for pod in &after.pods {
         let uid = &pod.0["metadata"]["uid"];
-        let old_pod = before
-            .pods
-            .iter()
-            .find(|it| it.0["metadata"]["uid"] == *uid);
+        let old_pod = before.pods.iter().find(|it| it.0["metadata"]["uid"] == *uid);
         check(&pod.0, if old_pod.is_some() { "9100" } else { "9200" })?;
         let restarts = |pod: &Value| pod["status"]["containerStatuses"][0]["restartCount"].clone();
         after.ensure(old_pod.is_none_or(|old| restarts(&old.0) == restarts(&pod.0)))?;
@@ -97,14 +94,11 @@ async fn the_webhook_adds_annotations_to_pods_of_other_controllers(case: &mut Ca
     reserved["metadata"]["name"] = json!(format!("r-{}", name(case)));
     let keys = json!({"gamekeeper.tkex.tencent.com/released": "true"});
     reserved["spec"]["patchPodMetadata"][0]["annotations"] = keys;
-    let error = case
-        .refused(&["create", "-f", "-"], &reserved.to_string())
-        .await?;
+    let error = case.refused(&["create", "-f", "-"], &reserved.to_string()).await?;
     let message = "spec.patchPodMetadata[0].annotations: Invalid value: \
                    \"gamekeeper.tkex.tencent.com/released\": is reserved";
     ensure!(error.contains(message), "{error}");
-    case.kubectl(&["delete", "pod", "a", "--grace-period=1"])
-        .await?;
+    case.kubectl(&["delete", "pod", "a", "--grace-period=1"]).await?;
     until_shown(case, [0, 0, 0, 0]).await?;
     remove(case).await?;
     webhook.remove(case).await

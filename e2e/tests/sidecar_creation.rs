@@ -30,8 +30,7 @@ async fn a_set_whose_pods_are_refused_blocks_creations_until_it_is_fixed(
     // Pod Security refuses the pods, but not the set itself. Webhooks of other tests in the cluster dry-run the set as
     // a pod template, and must accept it.
     let baseline = "pod-security.kubernetes.io/enforce=baseline";
-    case.kubectl(&["label", "namespace", &case.namespace, baseline])
-        .await?;
+    case.kubectl(&["label", "namespace", &case.namespace, baseline]).await?;
     let mut privileged = pod("probe");
     privileged["spec"]["containers"][0]["securityContext"] = json!({"privileged": true});
     case.until_refused(
@@ -57,8 +56,7 @@ async fn a_set_whose_pods_are_refused_blocks_creations_until_it_is_fixed(
     // While the set's pods are refused, an update of the game deletes no running pod.
     case.apply(set(case, log_container(true))).await?;
     until_shown(case, [2, 0, 2, 0]).await?;
-    case.replace("/spec/updateStrategy/type", "RollingUpdate")
-        .await?;
+    case.replace("/spec/updateStrategy/type", "RollingUpdate").await?;
     case.set_image("game:v2").await?;
     case.until("the update is refused", |view| {
         let condition = view.condition("FailedUpdate");
@@ -67,10 +65,7 @@ async fn a_set_whose_pods_are_refused_blocks_creations_until_it_is_fixed(
     .await?;
     case.consistently("both pods are kept", 3, |view| {
         view.pods.len() == 2
-            && view
-                .pods
-                .iter()
-                .all(|pod| pod.0["spec"]["containers"][1]["image"] == "game:v1")
+            && view.pods.iter().all(|pod| pod.0["spec"]["containers"][1]["image"] == "game:v1")
     })
     .await?;
     case.apply(set(case, log_container(false))).await?;
@@ -97,8 +92,7 @@ async fn pods_with_sidecars_are_replaced_under_a_full_quota(case: &mut Case) -> 
     case.apply(set).await?;
     until_shown(case, [0, 0, 0, 0]).await?;
     let resources = "/spec/template/spec/containers/0/resources";
-    case.apply(Game::rolling(3).set(resources, cpu("1")))
-        .await?;
+    case.apply(Game::rolling(3).set(resources, cpu("1"))).await?;
     case.until_settled(3).await?;
     case.set_image("game:v2").await?;
     let view = case.until_settled(3).await?;
@@ -110,10 +104,7 @@ async fn pods_with_sidecars_are_replaced_under_a_full_quota(case: &mut Case) -> 
         condition.is_some_and(|it| it.reason == "TemplateRefused")
     })
     .await?;
-    case.consistently("all pods are kept", 2, |view| {
-        view.ready_with("game:v2") == 3
-    })
-    .await?;
+    case.consistently("all pods are kept", 2, |view| view.ready_with("game:v2") == 3).await?;
     remove(case).await
 }
 
@@ -140,12 +131,10 @@ async fn a_set_that_is_applied_together_with_a_workload_reaches_the_first_pods(
         let lag = WatchFault::Lag(Duration::from_secs(2));
         proxy.play(Script::default().watching("sidecarsets", lag, 0.0, 60.0));
         let items = [set(case, log()), Game::in_place(2).into()];
-        case.apply(json!({"apiVersion": "v1", "kind": "List", "items": items}))
-            .await?;
+        case.apply(json!({"apiVersion": "v1", "kind": "List", "items": items})).await?;
         let view = case.until_settled(2).await?;
         let context = || format!("round {round}");
-        view.ensure(all_have(&view, &["log", "game"]))
-            .with_context(context)?;
+        view.ensure(all_have(&view, &["log", "game"])).with_context(context)?;
         proxy.heal();
         case.kubectl(&["delete", &game]).await?;
         remove(case).await?;
@@ -168,8 +157,7 @@ async fn no_pod_is_created_before_the_labels_of_its_namespace_are_known(
     case.apply(set(case, log())).await?;
     until_shown(case, [0, 0, 0, 0]).await?;
     case.apply(Game::in_place(2)).await?;
-    case.consistently("no pod is created", 3, |view| view.pods.is_empty())
-        .await?;
+    case.consistently("no pod is created", 3, |view| view.pods.is_empty()).await?;
     proxy.heal();
     let view = case.until_settled(2).await?;
     view.ensure(all_have(&view, &["game"]))?;
@@ -199,8 +187,7 @@ async fn labeled_namespaces_accept_only_game_pods_while_the_webhook_is_down(
     .await?;
     label(case, "-").await?;
     case.eventually("other namespaces are not affected", async || {
-        case.kubectl_with(&["create", "-f", "-"], &pod("a").to_string())
-            .await
+        case.kubectl_with(&["create", "-f", "-"], &pod("a").to_string()).await
     })
     .await?;
     let a = case.get("pods/a").await?;

@@ -89,12 +89,8 @@ async fn kill_at(case: &mut Case, game: Game, points: &[Point]) -> Result<()> {
     }
     case.apply(set).await?;
     until_shown(case, [0, 0, 0, 0]).await?;
-    case.apply(hook_template("test", &case.hooks.url("/")))
-        .await?;
-    let game = game
-        .pre_inplace("test")
-        .max_unavailable(1)
-        .set(GRACE, GRACE_SECONDS);
+    case.apply(hook_template("test", &case.hooks.url("/"))).await?;
+    let game = game.pre_inplace("test").max_unavailable(1).set(GRACE, GRACE_SECONDS);
     case.apply(game).await?;
     let before = case.until_settled(PODS).await?;
     until_shown(case, [PODS, PODS, PODS, 0]).await?;
@@ -135,10 +131,7 @@ async fn update(
         case.replace(GRACE, 60).await?;
     }
     set_image(case, new).await?;
-    case.until("the point is reached", |view| {
-        point.is_current(case, view, new)
-    })
-    .await?;
+    case.until("the point is reached", |view| point.is_current(case, view, new)).await?;
     case.kill_operator().await?;
     let view = case.view().await?;
     view.ensure(point.is_current(case, &view, new))?;

@@ -23,8 +23,7 @@ async fn create_set_and_pods(case: &Case, strategy: Value, replicas: i64) -> Res
     set["spec"]["updateStrategy"] = strategy;
     case.apply(set).await?;
     until_shown(case, [0, 0, 0, 0]).await?;
-    case.apply(Game::in_place(replicas).max_unavailable(replicas))
-        .await?;
+    case.apply(Game::in_place(replicas).max_unavailable(replicas)).await?;
     case.until_settled(replicas).await?;
     until_shown(case, [replicas, replicas, replicas, 0]).await?;
     Ok(())
@@ -35,15 +34,7 @@ async fn revisions(case: &Case) -> Result<Vec<(i64, String)>> {
     let set = read(case).await?;
     let namespace = text(&set, "/status/revisionNamespace");
     let label = format!("gamekeeper.tkex.tencent.com/sidecar-set={}", name(case));
-    let get = [
-        "get",
-        "controllerrevisions",
-        "-n",
-        namespace,
-        "-l",
-        &label,
-        "-o=json",
-    ];
+    let get = ["get", "controllerrevisions", "-n", namespace, "-l", &label, "-o=json"];
     let found: Value = serde_json::from_str(&case.kubectl(&get).await?)?;
     let found = found["items"].as_array().context("no list")?.iter();
     let mut found: Vec<_> = found
@@ -60,8 +51,7 @@ async fn revisions(case: &Case) -> Result<Vec<(i64, String)>> {
 async fn pin(case: &Case, revision: Option<&str>) -> Result<()> {
     let value = revision.map(|name| json!({"revisionName": name, "policy": "Always"}));
     let patch = json!([{"op": "add", "path": "/spec/injectionStrategy/revision", "value": value}]);
-    case.patch(&format!("sidecarset/{}", name(case)), patch)
-        .await?;
+    case.patch(&format!("sidecarset/{}", name(case)), patch).await?;
     Ok(())
 }
 
@@ -74,9 +64,7 @@ async fn until_injecting_reports(case: &Case, reason: &str, words: &str) -> Resu
     case.eventually(&format!("Injecting reports {words:?}"), async || {
         let set = read(case).await?;
         let (_, found, message) = condition(&set, "Injecting");
-        let mentions_revision = message
-            .to_lowercase()
-            .contains(&format!("revision {words}"));
+        let mentions_revision = message.to_lowercase().contains(&format!("revision {words}"));
         let is_observed = set["status"]["observedGeneration"] == set["metadata"]["generation"];
         ensure!(
             is_observed && found == reason && (message == words || mentions_revision),
@@ -98,10 +86,7 @@ async fn new_pods_get_the_proven_revision_while_a_partition_holds(case: &mut Cas
     let view = case.until_settled(4).await?;
     view.ensure(count(&view, "log:1.0") == 4)?;
     let shown = until_shown(case, [4, 0, 4, 0]).await?;
-    ensure!(
-        *text(&shown, "/status/stableRevision") == first[0].1,
-        "{shown:#}"
-    );
+    ensure!(*text(&shown, "/status/stableRevision") == first[0].1, "{shown:#}");
     until_injecting_reports(case, "Injecting", &first[0].1).await?;
     ensure!(revisions(case).await?.len() == 2);
 
@@ -147,19 +132,9 @@ async fn a_pin_chooses_the_revision_of_new_pods(case: &mut Case) -> Result<()> {
     set_strategy(case, json!({"paused": true})).await?;
     let unknown = format!("{}-unknown", name(case));
     let patch = json!({"spec": {"injectionStrategy": {"revision": {"revisionName": unknown}}}});
-    let patch = [
-        "patch",
-        "sidecarset",
-        &name(case),
-        "--type=merge",
-        "-p",
-        &patch.to_string(),
-    ];
+    let patch = ["patch", "sidecarset", &name(case), "--type=merge", "-p", &patch.to_string()];
     let refused = case.refused(&patch, "").await?;
-    ensure!(
-        refused.contains(&format!("{unknown:?}: is not a revision of this set")),
-        "{refused}"
-    );
+    ensure!(refused.contains(&format!("{unknown:?}: is not a revision of this set")), "{refused}");
     pin(case, Some(first)).await?;
     until_injecting_reports(case, "Injecting", first).await?;
     case.scale(3).await?;
@@ -170,8 +145,7 @@ async fn a_pin_chooses_the_revision_of_new_pods(case: &mut Case) -> Result<()> {
 
     // If the pinned revision is lost, new pods get the newest one, and the status reports that.
     let namespace = text(&read(case).await?, "/status/revisionNamespace").to_owned();
-    case.kubectl(&["delete", "controllerrevision", "-n", &namespace, first])
-        .await?;
+    case.kubectl(&["delete", "controllerrevision", "-n", &namespace, first]).await?;
     until_injecting_reports(case, "RevisionLost", first).await?;
     case.scale(4).await?;
     let view = case.until_settled(4).await?;
@@ -204,14 +178,11 @@ async fn old_revisions_are_deleted_unless_a_pod_has_them(case: &mut Case) -> Res
         let found = revisions(case).await?.into_iter();
         Ok(found.map(|(number, _)| number).collect())
     };
-    case.eventually(
-        "the pod's revision, another old one and the newest are kept",
-        async || {
-            let found = numbers().await?;
-            ensure!(found == [1, 3, 4], "{found:?}");
-            Ok(())
-        },
-    )
+    case.eventually("the pod's revision, another old one and the newest are kept", async || {
+        let found = numbers().await?;
+        ensure!(found == [1, 3, 4], "{found:?}");
+        Ok(())
+    })
     .await?;
     // Reverting the image makes the oldest revision the newest one.
     set_image(case, "log:1.0").await?;
@@ -250,10 +221,7 @@ async fn undo_restores_an_earlier_revision(case: &mut Case) -> Result<()> {
     let short = format!("scs/{}", name(case));
     let full = format!("sidecarset.tkex.tencent.com/{}", name(case));
     let undone = game(case, &["undo", &short]).await?;
-    ensure!(
-        undone == format!("{full} rolled back to revision 2\n"),
-        "{undone}"
-    );
+    ensure!(undone == format!("{full} rolled back to revision 2\n"), "{undone}");
     until_shown(case, [2, 2, 2, 0]).await?;
     let view = case.until_settled(2).await?;
     view.ensure(count(&view, "log:1.1") == 2)?;
@@ -271,16 +239,10 @@ async fn undo_restores_an_earlier_revision(case: &mut Case) -> Result<()> {
     view.ensure(count(&view, "log:1.1") == 2)?;
 
     let undone = game(case, &["undo", &short, "--to-revision=1"]).await?;
-    ensure!(
-        undone == format!("{full} rolled back to revision 1\n"),
-        "{undone}"
-    );
+    ensure!(undone == format!("{full} rolled back to revision 1\n"), "{undone}");
     let shown = until_shown(case, [2, 2, 2, 0]).await?;
     let first = &found.first().context("no revision")?.1;
-    ensure!(
-        *text(&shown, "/status/latestRevision") == *first,
-        "{shown:#}"
-    );
+    ensure!(*text(&shown, "/status/latestRevision") == *first, "{shown:#}");
     let listed = game(case, &["history", &short]).await?;
     let newest = listed.lines().last().context("no revision")?;
     ensure!(

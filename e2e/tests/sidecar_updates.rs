@@ -51,15 +51,13 @@ async fn create_set_and_pods(
 /// Changes the set's image, as a user does.
 pub(crate) async fn set_image(case: &Case, image: &str) -> Result<()> {
     let image = json!([{"op": "replace", "path": "/spec/containers/0/image", "value": image}]);
-    case.patch(&format!("sidecarset/{}", name(case)), image)
-        .await?;
+    case.patch(&format!("sidecarset/{}", name(case)), image).await?;
     Ok(())
 }
 
 pub(crate) async fn set_strategy(case: &Case, strategy: Value) -> Result<()> {
     let strategy = json!([{"op": "replace", "path": "/spec/updateStrategy", "value": strategy}]);
-    case.patch(&format!("sidecarset/{}", name(case)), strategy)
-        .await?;
+    case.patch(&format!("sidecarset/{}", name(case)), strategy).await?;
     Ok(())
 }
 
@@ -84,8 +82,7 @@ pub(crate) fn uids(view: &View) -> Vec<&str> {
 
 async fn a_changed_image_reaches_running_pods_after_their_hook(case: &mut Case) -> Result<()> {
     case.hooks.answer("/", Answer::Json(json!({"age": 12})));
-    case.apply(hook_template("test", &case.hooks.url("/")))
-        .await?;
+    case.apply(hook_template("test", &case.hooks.url("/"))).await?;
     let game = Game::in_place(3).pre_inplace("test");
     let before = create_set_and_pods(case, game, json!({}), 3).await?;
     set_image(case, "log:1.1").await?;
@@ -93,32 +90,19 @@ async fn a_changed_image_reaches_running_pods_after_their_hook(case: &mut Case) 
         view.runs.iter().any(|run| run.phase() == "Failed")
     })
     .await?;
-    case.consistently("no sidecar is updated", 2, |view| {
-        count(view, "log:1.0") == 3
-    })
-    .await?;
+    case.consistently("no sidecar is updated", 2, |view| count(view, "log:1.0") == 3).await?;
     case.hooks.answer("/", Answer::Json(json!({"age": 45})));
     // The failed hook is run again when another pod has had its turn.
     let shown = until_shown(case, [3, 3, 3, 0]).await?;
-    ensure!(
-        condition(&shown, "Progressing").1 == "Complete",
-        "{shown:#}"
-    );
+    ensure!(condition(&shown, "Progressing").1 == "Complete", "{shown:#}");
     let after = case
         .until("the sidecars have been restarted", |view| {
             view.is_settled(3) && view.pods.iter().all(|pod| restarts(&pod.0) == 1)
         })
         .await?;
     after.ensure(count(&after, "log:1.1") == 3 && uids(&after) == uids(&before))?;
-    after.ensure(
-        after
-            .pods
-            .iter()
-            .all(|pod| image(&pod.0, "game") == "game:v1"),
-    )?;
-    let table = case
-        .kubectl(&["get", "sidecarset", "-o", "wide", &name(case)])
-        .await?;
+    after.ensure(after.pods.iter().all(|pod| image(&pod.0, "game") == "game:v1"))?;
+    let table = case.kubectl(&["get", "sidecarset", "-o", "wide", &name(case)]).await?;
     ensure!(
         table.contains("UPDATED_READY") && table.contains(text(&shown, "/status/latestRevision")),
         "{table}"
@@ -147,8 +131,7 @@ fn game_container_ids(view: &View) -> Vec<(&str, &str)> {
 
 async fn a_native_sidecar_is_updated_in_place_after_the_hook(case: &mut Case) -> Result<()> {
     case.hooks.answer("/", Answer::Json(json!({"age": 12})));
-    case.apply(hook_template("test", &case.hooks.url("/")))
-        .await?;
+    case.apply(hook_template("test", &case.hooks.url("/"))).await?;
     let mut set = set(case, json!([]));
     let mesh = json!({"name": "mesh", "image": "mesh:1.0", "restartPolicy": "Always"});
     set["spec"]["initContainers"] = json!([mesh]);
@@ -168,16 +151,13 @@ async fn a_native_sidecar_is_updated_in_place_after_the_hook(case: &mut Case) ->
     let image = json!([{
         "op": "replace", "path": "/spec/initContainers/0/image", "value": "mesh:1.1",
     }]);
-    case.patch(&format!("sidecarset/{}", name(case)), image)
-        .await?;
+    case.patch(&format!("sidecarset/{}", name(case)), image).await?;
     case.until("a pod's hook has failed", |view| {
         view.runs.iter().any(|run| run.phase() == "Failed")
     })
     .await?;
     case.consistently("no sidecar is updated", 2, |view| {
-        view.pods
-            .iter()
-            .all(|pod| native_sidecar(pod).0 == "mesh:1.0")
+        view.pods.iter().all(|pod| native_sidecar(pod).0 == "mesh:1.0")
     })
     .await?;
     case.hooks.answer("/", Answer::Json(json!({"age": 45})));
@@ -197,14 +177,9 @@ async fn a_bad_image_stops_the_update_until_it_is_reverted(case: &mut Case) -> R
     let game = Game::in_place(4).max_unavailable(3);
     create_set_and_pods(case, game, json!({"maxUnavailable": 2}), 4).await?;
     set_image(case, "log:2-neverready").await?;
-    case.until("two pods have the bad image", |view| {
-        count(view, "log:2-neverready") == 2
-    })
-    .await?;
-    case.consistently("the other pods keep the good image", 3, |view| {
-        count(view, "log:1.0") == 2
-    })
-    .await?;
+    case.until("two pods have the bad image", |view| count(view, "log:2-neverready") == 2).await?;
+    case.consistently("the other pods keep the good image", 3, |view| count(view, "log:1.0") == 2)
+        .await?;
     until_shown(case, [4, 2, 2, 0]).await?;
     set_image(case, "log:1.0").await?;
     until_shown(case, [4, 4, 4, 0]).await?;
@@ -214,8 +189,7 @@ async fn a_bad_image_stops_the_update_until_it_is_reverted(case: &mut Case) -> R
 
 async fn the_game_and_its_sidecar_are_updated_together(case: &mut Case) -> Result<()> {
     case.hooks.answer("/", Answer::Json(json!({"age": 12})));
-    case.apply(hook_template("test", &case.hooks.url("/")))
-        .await?;
+    case.apply(hook_template("test", &case.hooks.url("/"))).await?;
     let game = Game::in_place(1).pre_inplace("test").max_unavailable(1);
     let before = create_set_and_pods(case, game, json!({}), 1).await?;
     case.set_image("game:v2").await?;
@@ -223,10 +197,8 @@ async fn the_game_and_its_sidecar_are_updated_together(case: &mut Case) -> Resul
     case.until("the hook has run for both changes", |view| {
         let mut runs = view.runs.iter();
         runs.any(|run| {
-            let target = text(
-                &run.0,
-                "/metadata/annotations/gamekeeper.tkex.tencent.com~1target-revision",
-            );
+            let target =
+                text(&run.0, "/metadata/annotations/gamekeeper.tkex.tencent.com~1target-revision");
             target.contains('+') && run.phase() == "Failed"
         })
     })
@@ -252,14 +224,8 @@ async fn the_partition_and_a_pause_hold_pods_back(case: &mut Case) -> Result<()>
     create_set_and_pods(case, Game::in_place(3).max_unavailable(3), strategy, 3).await?;
     set_image(case, "log:1.1").await?;
     let shown = until_shown(case, [3, 1, 3, 0]).await?;
-    case.consistently("two pods are held back", 2, |view| {
-        count(view, "log:1.0") == 2
-    })
-    .await?;
-    ensure!(
-        condition(&shown, "Progressing").1 == "HeldBack",
-        "{shown:#}"
-    );
+    case.consistently("two pods are held back", 2, |view| count(view, "log:1.0") == 2).await?;
+    ensure!(condition(&shown, "Progressing").1 == "HeldBack", "{shown:#}");
     // Without a partition, only the pause holds the two pods back.
     set_strategy(case, json!({"paused": true, "maxUnavailable": 3})).await?;
     case.eventually("the set reports that it is paused", async || {
@@ -268,10 +234,7 @@ async fn the_partition_and_a_pause_hold_pods_back(case: &mut Case) -> Result<()>
         Ok(())
     })
     .await?;
-    case.consistently("two pods are held back", 2, |view| {
-        count(view, "log:1.0") == 2
-    })
-    .await?;
+    case.consistently("two pods are held back", 2, |view| count(view, "log:1.0") == 2).await?;
     set_strategy(case, json!({"maxUnavailable": 3})).await?;
     until_shown(case, [3, 3, 3, 0]).await?;
     case.until_settled(3).await?;
@@ -293,18 +256,15 @@ async fn until_waiting(case: &Case, message: &str) -> Result<()> {
 async fn the_set_waits_for_a_paused_workload(case: &mut Case) -> Result<()> {
     create_set_and_pods(case, Game::in_place(2), json!({}), 2).await?;
     case.replace("/spec/updateStrategy/paused", true).await?;
-    case.until("the pause is observed", View::is_observed)
-        .await?;
+    case.until("the pause is observed", View::is_observed).await?;
     set_image(case, "log:1.1").await?;
     let message = format!("/{} is paused", e2e::workload::GAME);
     until_waiting(case, &message).await?;
     let is_pod_write = |event: &Event| event.resource() == "pods";
     let before = case.events()?.iter().filter(|it| is_pod_write(it)).count();
     // 40 s is longer than an unused token is kept.
-    case.consistently("the sidecars are not updated", 40, |view| {
-        count(view, "log:1.0") == 2
-    })
-    .await?;
+    case.consistently("the sidecars are not updated", 40, |view| count(view, "log:1.0") == 2)
+        .await?;
     until_waiting(case, &message).await?;
     let after = case.events()?.iter().filter(|it| is_pod_write(it)).count();
     ensure!(before == after, "{} writes to pods", after - before);
@@ -315,8 +275,7 @@ async fn the_set_waits_for_a_paused_workload(case: &mut Case) -> Result<()> {
 
 async fn sidecars_are_not_updated_at_a_canary_step(case: &mut Case) -> Result<()> {
     case.hooks.answer("/", Answer::Json(json!({"age": 12})));
-    case.apply(retrying_hook_template("test", &case.hooks.url("/")))
-        .await?;
+    case.apply(retrying_hook_template("test", &case.hooks.url("/"))).await?;
     let steps = json!([{"partition": 1}, {"hook": {"templateName": "test"}}]);
     create_set_and_pods(case, Game::in_place(2).steps(steps), json!({}), 2).await?;
     case.set_image("game:v2").await?;
@@ -327,10 +286,8 @@ async fn sidecars_are_not_updated_at_a_canary_step(case: &mut Case) -> Result<()
     set_image(case, "log:1.1").await?;
     let message = format!("/{} is at a canary step", e2e::workload::GAME);
     until_waiting(case, &message).await?;
-    case.consistently("the sidecars are not updated", 3, |view| {
-        count(view, "log:1.0") == 2
-    })
-    .await?;
+    case.consistently("the sidecars are not updated", 3, |view| count(view, "log:1.0") == 2)
+        .await?;
     case.hooks.answer("/", Answer::Json(json!({"age": 45})));
     until_shown(case, [2, 2, 2, 0]).await?;
     case.until_settled(2).await?;
@@ -345,10 +302,7 @@ async fn a_hook_may_measure_for_longer_than_an_unused_token_is_kept(case: &mut C
     let game = Game::in_place(2).pre_inplace("test").max_unavailable(1);
     create_set_and_pods(case, game, json!({}), 2).await?;
     set_image(case, "log:1.1").await?;
-    case.until("the sidecar of one pod is updated", |view| {
-        count(view, "log:1.1") == 1
-    })
-    .await?;
+    case.until("the sidecar of one pod is updated", |view| count(view, "log:1.1") == 1).await?;
     until_shown(case, [2, 2, 2, 0]).await?;
     case.until_settled(2).await?;
     let events = case.events()?.into_iter();
@@ -364,8 +318,7 @@ async fn a_change_that_is_not_possible_in_place_is_reported(case: &mut Case) -> 
     let env = json!([{
         "op": "add", "path": "/spec/containers/0/env", "value": [{"name": "LEVEL", "value": "debug"}],
     }]);
-    case.patch(&format!("sidecarset/{}", name(case)), env)
-        .await?;
+    case.patch(&format!("sidecarset/{}", name(case)), env).await?;
     let shown = until_shown(case, [2, 0, 2, 0]).await?;
     let (status, reason, message) = condition(&shown, "Progressing");
     ensure!((&*status, &*reason) == ("False", "NotInPlace"), "{shown:#}");
@@ -407,9 +360,7 @@ async fn pods_of_other_controllers_are_updated_one_at_a_time(case: &mut Case) ->
         let log = image(&pod, "log");
         ensure!(log == "log:1.1", "{pod:#}");
     }
-    case.kubectl(&["delete", "deployment", "web"])
-        .await
-        .context("delete")?;
+    case.kubectl(&["delete", "deployment", "web"]).await.context("delete")?;
     remove(case).await?;
     installed.remove(case).await
 }
@@ -446,10 +397,7 @@ async fn a_slow_pull_in_a_pod_of_another_controller_holds_the_others_back(
         Ok(())
     })
     .await?;
-    ensure!(
-        max_restarting == 1,
-        "{max_restarting} sidecars were being restarted at the same time"
-    );
+    ensure!(max_restarting == 1, "{max_restarting} sidecars were being restarted at the same time");
     until_shown(case, [3, 3, 3, 0]).await?;
     case.kubectl(&["delete", "deployment", "web"]).await?;
     remove(case).await?;
@@ -474,8 +422,7 @@ async fn a_changed_pod_of_another_controller_is_not_overwritten(case: &mut Case)
     let pod = &pods[0];
     let containers = json!([{"name": "log", "image": "log:by-user"}]);
     let patch = format!("-p={}", json!({"spec": {"containers": containers}}));
-    case.kubectl(&["patch", "pod", text(pod, "/metadata/name"), &patch])
-        .await?;
+    case.kubectl(&["patch", "pod", text(pod, "/metadata/name"), &patch]).await?;
     // Otherwise, a late write of the kubelet could also conflict with the patch that the operator makes once it has
     // observed the user's change.
     let changed = case

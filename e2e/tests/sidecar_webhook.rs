@@ -17,11 +17,7 @@ async fn until_reason(case: &Case, reason: &str) -> Result<String> {
     case.eventually(&format!("Injecting has reason {reason}"), async || {
         let set = read(case).await?;
         let (status, found, message) = condition(&set, "Injecting");
-        ensure!(
-            (&*status, &*found) == ("True", reason),
-            "{:#}",
-            set["status"]
-        );
+        ensure!((&*status, &*found) == ("True", reason), "{:#}", set["status"]);
         Ok(message)
     })
     .await
@@ -36,16 +32,10 @@ async fn a_set_reports_that_pods_of_other_controllers_get_no_sidecars(
     until_reason(case, "Injecting").await?;
     label(case, "=enabled").await?;
     let message = until_reason(case, "WebhookDisabled").await?;
-    let words = format!(
-        "({}) do not get them, because the operator serves no",
-        case.namespace
-    );
+    let words = format!("({}) do not get them, because the operator serves no", case.namespace);
     ensure!(message.contains(&words), "{message}");
     let shown = case.game(&["tree", &format!("scs/{}", name(case))]).await?;
-    ensure!(
-        shown.stdout.contains("Injecting:  WebhookDisabled for "),
-        "{shown:?}"
-    );
+    ensure!(shown.stdout.contains("Injecting:  WebhookDisabled for "), "{shown:?}");
     case.apply(Game::in_place(1)).await?;
     let view = case.until_settled(1).await?;
     view.ensure(containers(&view.pods[0].0) == ["log", "game"])?;
@@ -63,10 +53,7 @@ async fn a_set_reports_that_pods_of_other_controllers_get_no_sidecars(
         "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{}",
         installed.name
     );
-    let role = format!(
-        "/apis/rbac.authorization.k8s.io/v1/clusterroles/{}",
-        installed.name
-    );
+    let role = format!("/apis/rbac.authorization.k8s.io/v1/clusterroles/{}", installed.name);
     let verbs = |verbs: Value| json!([{"op": "replace", "path": "/rules/1/verbs", "value": verbs}]);
     case.plane().patch(&role, &verbs(json!(["get"]))).await?;
     // Until then, the operator restores a CA bundle that is removed.
@@ -97,9 +84,7 @@ async fn a_set_reports_that_pods_of_other_controllers_get_no_sidecars(
         "inject.gamekeeper.tkex.tencent.com",
     )
     .await?;
-    case.plane()
-        .patch(&role, &verbs(json!(["get", "patch"])))
-        .await?;
+    case.plane().patch(&role, &verbs(json!(["get", "patch"]))).await?;
     until_reason(case, "Injecting").await?;
     until_injecting(case, "log").await?;
 
@@ -107,16 +92,13 @@ async fn a_set_reports_that_pods_of_other_controllers_get_no_sidecars(
     case.plane().patch(&path, &remove_webhook).await?;
     let message = until_reason(case, "WebhookNotInstalled").await?;
     ensure!(message.contains(&installed.name), "{message}");
-    case.eventually(
-        "a pod is created without the sidecar, as the condition says",
-        async || {
-            let create = ["create", "--dry-run=server", "-o=json", "-f", "-"];
-            let created = case.kubectl_with(&create, &pod("a").to_string()).await?;
-            let created: Value = serde_json::from_str(&created)?;
-            ensure!(containers(&created) == ["game"], "{created:#}");
-            Ok(())
-        },
-    )
+    case.eventually("a pod is created without the sidecar, as the condition says", async || {
+        let create = ["create", "--dry-run=server", "-o=json", "-f", "-"];
+        let created = case.kubectl_with(&create, &pod("a").to_string()).await?;
+        let created: Value = serde_json::from_str(&created)?;
+        ensure!(containers(&created) == ["game"], "{created:#}");
+        Ok(())
+    })
     .await?;
     remove(case).await?;
     installed.remove(case).await

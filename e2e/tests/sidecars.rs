@@ -24,10 +24,7 @@ const MARK: &str = "sidecars.gamekeeper.tkex.tencent.com/";
 
 /// The name of the test's SidecarSet, which is unique in the cluster.
 pub(crate) fn name(case: &Case) -> String {
-    format!(
-        "log-{}",
-        &case.namespace[case.namespace.len().saturating_sub(40)..]
-    )
+    format!("log-{}", &case.namespace[case.namespace.len().saturating_sub(40)..])
 }
 
 /// A SidecarSet for the test's namespace, with these containers.
@@ -122,9 +119,7 @@ pub(crate) async fn label(case: &Case, value: &str) -> Result<()> {
 pub(crate) async fn until_injecting(case: &Case, container: &str) -> Result<()> {
     let dry_run = ["create", "--dry-run=server", "-o=json", "-f", "-"];
     case.eventually("new pods get sidecars", async || {
-        let created = case
-            .kubectl_with(&dry_run, &pod("probe").to_string())
-            .await?;
+        let created = case.kubectl_with(&dry_run, &pod("probe").to_string()).await?;
         let created: Value = serde_json::from_str(&created)?;
         ensure!(containers(&created).contains(&container), "{created:#}");
         Ok(())
@@ -138,23 +133,12 @@ async fn a_set_gets_its_defaults_injects_into_pods_and_counts_them(case: &mut Ca
     // The API server calls a mutating webhook only some time after it was configured.
     case.eventually("a set without defaults gets them", async || {
         let create = ["create", "--dry-run=server", "-o=json", "-f", "-"];
-        let created = case
-            .kubectl_with(&create, &set(case, log()).to_string())
-            .await?;
+        let created = case.kubectl_with(&create, &set(case, log()).to_string()).await?;
         let created: Value = serde_json::from_str(&created)?;
         let container = &created["spec"]["containers"][0];
-        ensure!(
-            container["podInjectPolicy"] == "BeforeAppContainer",
-            "{container:#}"
-        );
-        ensure!(
-            container["shareVolumePolicy"]["type"] == "disabled",
-            "{container:#}"
-        );
-        ensure!(
-            created["spec"]["injectionStrategy"]["paused"] == false,
-            "{created:#}"
-        );
+        ensure!(container["podInjectPolicy"] == "BeforeAppContainer", "{container:#}");
+        ensure!(container["shareVolumePolicy"]["type"] == "disabled", "{container:#}");
+        ensure!(created["spec"]["injectionStrategy"]["paused"] == false, "{created:#}");
         Ok(())
     })
     .await?;
@@ -170,22 +154,13 @@ async fn a_set_gets_its_defaults_injects_into_pods_and_counts_them(case: &mut Ca
     let volumes: Vec<&str> = volumes.map(|it| text(it, "/name")).collect();
     ensure!(volumes.contains(&"logs"), "{a:#}");
     ensure!(annotation(&a, "kubectl.kubernetes.io/default-container") == Some("game"));
-    ensure!(
-        annotation(&a, &format!("{MARK}{}", name(case))).is_some(),
-        "{a:#}"
-    );
+    ensure!(annotation(&a, &format!("{MARK}{}", name(case))).is_some(), "{a:#}");
     let shown = until_shown(case, [1, 1, 1, 0]).await?;
     ensure!(condition(&shown, "Ready").0 == "True", "{shown:#}");
     ensure!(condition(&shown, "Injecting").0 == "True", "{shown:#}");
     let table = case.kubectl(&["get", "sidecarset", &name(case)]).await?;
-    let lines: Vec<Vec<&str>> = table
-        .lines()
-        .map(|it| it.split_whitespace().collect())
-        .collect();
-    ensure!(
-        lines[0] == ["NAME", "MATCHED", "UPDATED", "READY", "AGE"],
-        "{table}"
-    );
+    let lines: Vec<Vec<&str>> = table.lines().map(|it| it.split_whitespace().collect()).collect();
+    ensure!(lines[0] == ["NAME", "MATCHED", "UPDATED", "READY", "AGE"], "{table}");
     ensure!(lines[1][1..4] == ["1", "1", "1"], "{table}");
 
     let mut bad = set(
@@ -203,41 +178,28 @@ async fn a_set_gets_its_defaults_injects_into_pods_and_counts_them(case: &mut Ca
     // A set with a container of the same name is accepted with a warning.
     let mut second = set(case, log());
     second["metadata"]["name"] = json!(format!("z-{}", name(case)));
-    let create = [
-        "create",
-        "--dry-run=server",
-        "--warnings-as-errors",
-        "-f",
-        "-",
-    ];
+    let create = ["create", "--dry-run=server", "--warnings-as-errors", "-f", "-"];
     let warned = case.refused(&create, &second.to_string()).await?;
     let message = "may select the same pods and has a container of this name too";
     ensure!(warned.contains(message), "{warned}");
 
     // A new image applies to new pods, and to the old one, which no workload controls.
     let image = json!([{"op": "replace", "path": "/spec/containers/0/image", "value": "log:1.1"}]);
-    case.patch(&format!("sidecarset/{}", name(case)), image)
-        .await?;
+    case.patch(&format!("sidecarset/{}", name(case)), image).await?;
     until_shown(case, [1, 1, 1, 0]).await?;
     let a = case.get("pods/a").await?;
     ensure!(a["spec"]["containers"][0]["image"] == "log:1.1", "{a:#}");
     case.eventually("the webhook has the new image", async || {
         let create = ["create", "--dry-run=server", "-o=json", "-f", "-"];
-        let created = case
-            .kubectl_with(&create, &pod("probe").to_string())
-            .await?;
+        let created = case.kubectl_with(&create, &pod("probe").to_string()).await?;
         let created: Value = serde_json::from_str(&created)?;
-        ensure!(
-            created["spec"]["containers"][0]["image"] == "log:1.1",
-            "{created:#}"
-        );
+        ensure!(created["spec"]["containers"][0]["image"] == "log:1.1", "{created:#}");
         Ok(())
     })
     .await?;
     case.apply(pod("b")).await?;
     until_shown(case, [2, 2, 2, 0]).await?;
-    case.kubectl(&["delete", "pod", "a", "b", "--grace-period=1"])
-        .await?;
+    case.kubectl(&["delete", "pod", "a", "b", "--grace-period=1"]).await?;
     until_shown(case, [0, 0, 0, 0]).await?;
     remove(case).await?;
     installed.remove(case).await
@@ -252,44 +214,25 @@ async fn game_pods_get_sidecars_from_the_operator_itself(case: &mut Case) -> Res
     ensure!(condition(&shown, "Ready").1 == "NotInjected", "{shown:#}");
     case.scale(4).await?;
     let view = case.until_settled(4).await?;
-    let injected: Vec<_> = view
-        .pods
-        .iter()
-        .filter(|pod| containers(&pod.0).len() == 2)
-        .collect();
+    let injected: Vec<_> = view.pods.iter().filter(|pod| containers(&pod.0).len() == 2).collect();
     view.ensure(injected.len() == 2)?;
-    view.ensure(
-        injected
-            .iter()
-            .all(|pod| containers(&pod.0) == ["log", "game"]),
-    )?;
+    view.ensure(injected.iter().all(|pod| containers(&pod.0) == ["log", "game"]))?;
     until_shown(case, [2, 2, 2, 2]).await?;
 
     // An in-place update changes the game, but not its sidecar.
     case.set_image("game:v2").await?;
     let after = case.until_settled(4).await?;
     for pod in &injected {
-        let updated = after
-            .pods
-            .iter()
-            .find(|it| it.0["metadata"]["uid"] == pod.0["metadata"]["uid"]);
+        let updated =
+            after.pods.iter().find(|it| it.0["metadata"]["uid"] == pod.0["metadata"]["uid"]);
         let updated = updated.context("the pod was replaced")?;
-        ensure!(
-            updated.0["spec"]["containers"][0]["image"] == "log:1.0",
-            "{:#}",
-            updated.0
-        );
-        ensure!(
-            updated.0["spec"]["containers"][1]["image"] == "game:v2",
-            "{:#}",
-            updated.0
-        );
+        ensure!(updated.0["spec"]["containers"][0]["image"] == "log:1.0", "{:#}", updated.0);
+        ensure!(updated.0["spec"]["containers"][1]["image"] == "game:v2", "{:#}", updated.0);
     }
     // A paused set is not injected into new pods.
     let paused =
         json!([{"op": "add", "path": "/spec/injectionStrategy", "value": {"paused": true}}]);
-    case.patch(&format!("sidecarset/{}", name(case)), paused)
-        .await?;
+    case.patch(&format!("sidecarset/{}", name(case)), paused).await?;
     let shown = until_shown(case, [2, 2, 2, 2]).await?;
     ensure!(condition(&shown, "Injecting").1 == "Paused", "{shown:#}");
     case.scale(5).await?;
@@ -299,8 +242,7 @@ async fn game_pods_get_sidecars_from_the_operator_itself(case: &mut Case) -> Res
 }
 
 async fn a_set_that_clashes_is_left_out_and_reported(case: &mut Case) -> Result<()> {
-    case.apply(set(case, json!([{"name": "game", "image": "log:1.0"}])))
-        .await?;
+    case.apply(set(case, json!([{"name": "game", "image": "log:1.0"}]))).await?;
     until_shown(case, [0, 0, 0, 0]).await?;
     case.apply(Game::in_place(1)).await?;
     let view = case.until_settled(1).await?;
@@ -309,10 +251,7 @@ async fn a_set_that_clashes_is_left_out_and_reported(case: &mut Case) -> Result<
     let shown = until_shown(case, [0, 0, 0, 1]).await?;
     let (status, reason, message) = condition(&shown, "Injecting");
     ensure!((&*status, &*reason) == ("False", "Clash"), "{shown:#}");
-    ensure!(
-        message.contains("the pod has another container \"game\""),
-        "{message}"
-    );
+    ensure!(message.contains("the pod has another container \"game\""), "{message}");
     remove(case).await
 }
 
@@ -324,13 +263,7 @@ async fn a_container_name_that_a_selected_workload_has_causes_a_warning(
     case.apply(Game::in_place(1)).await?;
     case.until_settled(1).await?;
     let mut set = set(case, json!([{"name": "game", "image": "log:1.0"}]));
-    let create = [
-        "create",
-        "--dry-run=server",
-        "--warnings-as-errors",
-        "-f",
-        "-",
-    ];
+    let create = ["create", "--dry-run=server", "--warnings-as-errors", "-f", "-"];
     let namespace = &case.namespace;
     let message = format!("GameDeployment {namespace}/{GAME} has a container \"game\"");
     let warned = case.refused(&create, &set.to_string()).await?;
@@ -387,9 +320,7 @@ async fn pods_of_a_deployment_get_the_sidecars_of_an_openkruise_manifest(
     installed.until_called(case).await?;
     label(case, "=enabled").await?;
     let ported = KRUISE.replace("apps.kruise.io", "tkex.tencent.com");
-    let ported = ported
-        .replace("NAMESPACE", &case.namespace)
-        .replace("NAME", &name(case));
+    let ported = ported.replace("NAMESPACE", &case.namespace).replace("NAME", &name(case));
     case.apply(ported).await?;
     until_injecting(case, "sidecar1").await?;
     let mut template = pod("none");
@@ -409,10 +340,7 @@ async fn pods_of_a_deployment_get_the_sidecars_of_an_openkruise_manifest(
     until_shown(case, [2, 2, 2, 0]).await?;
     for pod in case.list("pods").await? {
         ensure!(containers(&pod) == ["game", "sidecar1"], "{pod:#}");
-        ensure!(
-            pod["spec"]["initContainers"][0]["name"] == "setup",
-            "{pod:#}"
-        );
+        ensure!(pod["spec"]["initContainers"][0]["name"] == "setup", "{pod:#}");
         let env = &pod["spec"]["containers"][1]["env"];
         let expected = json!([
             {"name": "IS_INJECTED", "value": "true"}, {"name": "ROOM", "value": "7"},

@@ -23,8 +23,7 @@ e2e::tests![
 /// Creates the template of a hook that does not succeed until the test sets another response.
 async fn apply_pending_hook(case: &Case) -> Result<()> {
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
-    case.apply(retrying_hook_template("test", &case.hooks.url("/")))
-        .await?;
+    case.apply(retrying_hook_template("test", &case.hooks.url("/"))).await?;
     Ok(())
 }
 
@@ -46,9 +45,7 @@ async fn an_ordered_scale_in_runs_one_hook_at_a_time(case: &mut Case) -> Result<
     case.scale(1).await?;
     let only_the_highest_waits =
         |view: &View| waiting_pods(view) == [name(2)] && view.runs.len() == 1;
-    let view = case
-        .until("the highest ordinal waits", only_the_highest_waits)
-        .await?;
+    let view = case.until("the highest ordinal waits", only_the_highest_waits).await?;
     let run = &view.runs[0];
     view.ensure(run.name() == format!("pre-delete-hook-{revision}-2-test"))?;
     view.ensure(run.instance() == "2" && run.point() == "PreDelete")?;
@@ -59,8 +56,7 @@ async fn an_ordered_scale_in_runs_one_hook_at_a_time(case: &mut Case) -> Result<
         && labels["instance-id"] == "2"
         && labels["hookrun-type"] == "pre-delete-step";
     ensure!(is_labeled, "{labels}");
-    case.consistently("no other pod waits", 2, only_the_highest_waits)
-        .await?;
+    case.consistently("no other pod waits", 2, only_the_highest_waits).await?;
     case.hooks.answer("/", example_answer());
     case.until_settled(1).await?;
     Ok(())
@@ -84,18 +80,15 @@ async fn a_parallel_scale_in_runs_all_hooks_concurrently(case: &mut Case) -> Res
 async fn a_failed_hook_keeps_its_pod_until_it_is_retried(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
-    case.apply(hook_template("test", &case.hooks.url("/")))
-        .await?;
+    case.apply(hook_template("test", &case.hooks.url("/"))).await?;
     case.apply(Game::ordered(2).pre_delete("test")).await?;
     case.until_settled(2).await?;
     case.scale(1).await?;
     let blocked = |view: &View| view.hook_conditions("preDelete") == [(name(1).as_str(), "Failed")];
     case.until("the failure is shown", blocked).await?;
-    case.consistently("the pod is kept", 2, |view| view.pods.len() == 2)
-        .await?;
+    case.consistently("the pod is kept", 2, |view| view.pods.len() == 2).await?;
     case.hooks.answer("/", example_answer());
-    case.replace("/spec/preDeleteUpdateStrategy/retry", true)
-        .await?;
+    case.replace("/spec/preDeleteUpdateStrategy/retry", true).await?;
     let view = case.until_settled(1).await?;
     view.ensure(view.hook_conditions("preDelete").is_empty())
 }
@@ -106,10 +99,7 @@ async fn a_revert_cancels_a_running_hook(case: &mut Case) -> Result<()> {
     case.apply(Game::ordered(2).pre_delete("test")).await?;
     let before = case.until_settled(2).await?;
     case.set_image("game:v2").await?;
-    case.until("a hook runs", |view| {
-        view.phases("PreDelete") == ["Running"]
-    })
-    .await?;
+    case.until("a hook runs", |view| view.phases("PreDelete") == ["Running"]).await?;
     case.set_image("game:v1").await?;
     let view = case.until_settled(2).await?;
     let uids =
@@ -123,13 +113,10 @@ async fn scaling_back_up_cancels_deletions(case: &mut Case) -> Result<()> {
     case.apply(Game::parallel(4).pre_delete("test")).await?;
     case.until_settled(4).await?;
     case.scale(1).await?;
-    case.until("three pods wait", |view| waiting_pods(view).len() == 3)
-        .await?;
+    case.until("three pods wait", |view| waiting_pods(view).len() == 3).await?;
     case.scale(3).await?;
-    case.until("one pod waits", |view| {
-        waiting_pods(view) == [name(3)] && view.runs.len() == 1
-    })
-    .await?;
+    case.until("one pod waits", |view| waiting_pods(view) == [name(3)] && view.runs.len() == 1)
+        .await?;
     case.hooks.answer("/", example_answer());
     case.until_settled(3).await?;
     Ok(())
@@ -140,20 +127,13 @@ async fn an_update_does_not_wait_for_a_pod_to_be_deleted(case: &mut Case) -> Res
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
     let template = retrying_hook_template("test", &case.hooks.url("/"));
     case.apply(template).await?;
-    case.apply(
-        Game::ordered(3)
-            .updated_by("InplaceUpdate")
-            .pre_delete("test")
-            .pre_inplace("free"),
-    )
-    .await?;
-    case.apply(hook_template("free", &case.hooks.url("/free")))
+    case.apply(Game::ordered(3).updated_by("InplaceUpdate").pre_delete("test").pre_inplace("free"))
         .await?;
+    case.apply(hook_template("free", &case.hooks.url("/free"))).await?;
     case.hooks.answer("/free", example_answer());
     case.until_settled(3).await?;
     case.scale(2).await?;
-    case.until("the victim waits", |view| waiting_pods(view) == [name(2)])
-        .await?;
+    case.until("the victim waits", |view| waiting_pods(view) == [name(2)]).await?;
     case.set_image("game:v2").await?;
     case.until("the other pods are updated", |view| {
         view.shape() == "0:v2 1:v2 2:v1" && view.ready_with("game:v2") == 2
@@ -170,19 +150,14 @@ async fn a_new_pod_with_the_same_ordinal_runs_its_own_hook(case: &mut Case) -> R
     case.apply(Game::ordered(2).pre_delete("test")).await?;
     case.until_settled(2).await?;
     case.scale(1).await?;
-    let first = case
-        .until("a hook runs", |view| view.runs.len() == 1)
-        .await?;
+    let first = case.until("a hook runs", |view| view.runs.len() == 1).await?;
     case.kubectl(&["delete", "pod", &name(1)]).await?;
-    case.until("the pod is deleted", |view| view.pods.len() == 1)
-        .await?;
+    case.until("the pod is deleted", |view| view.pods.len() == 1).await?;
     case.scale(2).await?;
     case.until_settled(2).await?;
     case.scale(1).await?;
     let second = case
-        .until("a hook runs for the new pod", |view| {
-            view.phases("PreDelete") == ["Running"]
-        })
+        .until("a hook runs for the new pod", |view| view.phases("PreDelete") == ["Running"])
         .await?;
     second.ensure(second.runs[0].name() == first.runs[0].name())?;
     second.ensure(second.runs[0].uid() != first.runs[0].uid())?;
@@ -195,12 +170,10 @@ async fn pre_and_post_inplace_guard_an_update(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     for (hook, path) in [("before", "/before"), ("after", "/after")] {
         case.hooks.answer(path, Answer::Json(json!({"age": 10})));
-        case.apply(retrying_hook_template(hook, &case.hooks.url(path)))
-            .await?;
+        case.apply(retrying_hook_template(hook, &case.hooks.url(path))).await?;
     }
     let game = Game::ordered(2).updated_by("InplaceUpdate");
-    case.apply(game.pre_inplace("before").post_inplace("after"))
-        .await?;
+    case.apply(game.pre_inplace("before").post_inplace("after")).await?;
     case.until_settled(2).await?;
     case.set_image("game:v2").await?;
     let only_run_is = |view: &View, point: &str| {
@@ -215,8 +188,7 @@ async fn pre_and_post_inplace_guard_an_update(case: &mut Case) -> Result<()> {
     case.hooks.answer("/before", example_answer());
     let waits_for_traffic =
         |view: &View| only_run_is(view, "PostInplace") && view.shape() == "0:v1 1:v2";
-    case.until("the second hook runs", waits_for_traffic)
-        .await?;
+    case.until("the second hook runs", waits_for_traffic).await?;
     case.consistently("the changed pod is not ready", 2, |view| {
         waits_for_traffic(view) && !view.pods[1].is_ready()
     })

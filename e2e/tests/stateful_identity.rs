@@ -31,17 +31,13 @@ fn uid_of(view: &View, ordinal: i64) -> Result<String> {
 
 async fn pods_have_names_labels_and_host_names(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
-    case.apply(Game::ordered(2).set("/spec/serviceName", "games"))
-        .await?;
+    case.apply(Game::ordered(2).set("/spec/serviceName", "games")).await?;
     let view = case.until_settled(2).await?;
     for (ordinal, pod) in (0..).zip(&view.pods) {
         ensure!(pod.name() == name(ordinal));
         ensure!(pod.label("gamestatefulset.kubernetes.io/pod-name") == Some(pod.name()));
         let number = ordinal.to_string();
-        for label in [
-            "gamestatefulset.kubernetes.io/pod-ordinal",
-            "apps.kubernetes.io/pod-index",
-        ] {
+        for label in ["gamestatefulset.kubernetes.io/pod-ordinal", "apps.kubernetes.io/pod-index"] {
             ensure!(pod.label(label) == Some(&number), "{label}");
         }
         ensure!(pod.0["spec"]["hostname"] == pod.name());
@@ -55,19 +51,9 @@ async fn changed_identity_labels_are_restored(case: &mut Case) -> Result<()> {
     case.apply(Game::ordered(1)).await?;
     let before = case.until_settled(1).await?;
     let label = "apps.kubernetes.io/pod-index";
-    case.kubectl(&[
-        "label",
-        "pod",
-        &name(0),
-        &format!("{label}=7"),
-        "--overwrite",
-    ])
-    .await?;
-    let view = case
-        .until("the label is restored", |view| {
-            view.pods[0].label(label) == Some("0")
-        })
-        .await?;
+    case.kubectl(&["label", "pod", &name(0), &format!("{label}=7"), "--overwrite"]).await?;
+    let view =
+        case.until("the label is restored", |view| view.pods[0].label(label) == Some("0")).await?;
     view.ensure(view.pods[0].uid() == before.pods[0].uid())
 }
 
@@ -76,24 +62,13 @@ async fn orphans_are_adopted_and_unmatched_pods_are_released(case: &mut Case) ->
     case.apply(Game::ordered(2)).await?;
     let before = case.until_settled(2).await?;
     let orphan = r#"-p={"metadata":{"ownerReferences":null}}"#;
-    case.kubectl(&["patch", "pod", &name(1), "--type=merge", orphan])
-        .await?;
+    case.kubectl(&["patch", "pod", &name(1), "--type=merge", orphan]).await?;
     let view = case.until_settled(2).await?;
     view.ensure(uid_of(&view, 1)? == uid_of(&before, 1)?)?;
-    case.kubectl(&["label", "pod", &name(1), "app=other", "--overwrite"])
-        .await?;
-    case.until("the pod is released", |view| view.pods.len() == 1)
-        .await?;
-    case.consistently("no pod replaces it", 2, |view| view.pods.len() == 1)
-        .await?;
-    case.kubectl(&[
-        "label",
-        "pod",
-        &name(1),
-        &format!("app={SET}"),
-        "--overwrite",
-    ])
-    .await?;
+    case.kubectl(&["label", "pod", &name(1), "app=other", "--overwrite"]).await?;
+    case.until("the pod is released", |view| view.pods.len() == 1).await?;
+    case.consistently("no pod replaces it", 2, |view| view.pods.len() == 1).await?;
+    case.kubectl(&["label", "pod", &name(1), &format!("app={SET}"), "--overwrite"]).await?;
     let view = case.until_settled(2).await?;
     view.ensure(uid_of(&view, 1)? == uid_of(&before, 1)?)
 }
@@ -106,11 +81,7 @@ async fn a_foreign_pod_with_the_name_of_an_ordinal_is_a_conflict(case: &mut Case
     });
     case.apply(foreign).await?;
     case.apply(Game::ordered(2)).await?;
-    let view = case
-        .until("the conflict is reported", |view| {
-            view.is_true("FailedScale")
-        })
-        .await?;
+    let view = case.until("the conflict is reported", |view| view.is_true("FailedScale")).await?;
     let condition = view.condition("FailedScale");
     ensure!(condition.is_some_and(|it| it.message.contains(&name(1))));
     case.kubectl(&["delete", "pod", &name(1)]).await?;
@@ -122,14 +93,7 @@ async fn a_foreign_pod_with_the_name_of_an_ordinal_is_a_conflict(case: &mut Case
 async fn evict(case: &Case, ordinal: i64) -> Result<()> {
     let evicted = json!({"status": {"phase": "Failed", "reason": "Evicted"}});
     let (pod, evicted) = (name(ordinal), format!("-p={evicted}"));
-    let args = [
-        "patch",
-        "pod",
-        &pod,
-        "--subresource=status",
-        "--type=merge",
-        &evicted,
-    ];
+    let args = ["patch", "pod", &pod, "--subresource=status", "--type=merge", &evicted];
     case.kubectl(&args).await?;
     Ok(())
 }
@@ -153,8 +117,7 @@ async fn an_evicted_orphan_is_replaced(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     case.apply(Game::ordered(3)).await?;
     let before = case.until_settled(3).await?;
-    case.kubectl(&["delete", "gamestatefulset", SET, "--cascade=orphan"])
-        .await?;
+    case.kubectl(&["delete", "gamestatefulset", SET, "--cascade=orphan"]).await?;
     case.eventually("the pods are orphaned", async || {
         let pods = case.list("pods").await?;
         let is_orphan = |pod: &&serde_json::Value| pod["metadata"]["ownerReferences"].is_null();
@@ -193,25 +156,19 @@ async fn a_restarted_operator_waits_for_a_terminating_pod(case: &mut Case) -> Re
     case.apply(Game::parallel(2)).await?;
     case.until_settled(2).await?;
     let held = r#"-p={"metadata":{"finalizers":["e2e.example/held"]}}"#;
-    case.kubectl(&["patch", "pod", &name(1), "--type=merge", held])
-        .await?;
-    case.kubectl(&["delete", "pod", &name(1), "--wait=false"])
-        .await?;
+    case.kubectl(&["patch", "pod", &name(1), "--type=merge", held]).await?;
+    case.kubectl(&["delete", "pod", &name(1), "--wait=false"]).await?;
     case.kill_operator().await?;
     case.operator.start().await?;
     // The restarted operator acts once the lease of the killed one has expired.
     case.scale(3).await?;
-    case.until("the restarted operator creates another pod", |view| {
-        view.pods.len() == 3
-    })
-    .await?;
+    case.until("the restarted operator creates another pod", |view| view.pods.len() == 3).await?;
     case.consistently("no pod replaces the terminating one", 3, |view| {
         view.pods.len() == 3 && view.pods[1].is_terminating()
     })
     .await?;
     let free = r#"-p={"metadata":{"finalizers":null}}"#;
-    case.kubectl(&["patch", "pod", &name(1), "--type=merge", free])
-        .await?;
+    case.kubectl(&["patch", "pod", &name(1), "--type=merge", free]).await?;
     case.until_settled(3).await?;
     Ok(())
 }
@@ -236,38 +193,27 @@ async fn a_pod_on_a_lost_node_holds_its_ordinal_until_force_deletion_is_allowed(
 ) -> Result<()> {
     case.use_stateful_set();
     let node = create_node(case).await?;
-    let game = Game::ordered(1)
-        .set("/spec/template/spec/nodeName", node.as_str())
-        .set(
-            "/spec/template/spec/tolerations",
-            // The taints of nodes keep the pod's successor away from this node and from those of other tests.
-            json!([{"operator": "Exists", "effect": "NoExecute"}]),
-        );
+    let game = Game::ordered(1).set("/spec/template/spec/nodeName", node.as_str()).set(
+        "/spec/template/spec/tolerations",
+        // The taints of nodes keep the pod's successor away from this node and from those of other tests.
+        json!([{"operator": "Exists", "effect": "NoExecute"}]),
+    );
     case.apply(game).await?;
     let before = case.until_settled(1).await?;
-    for (verb, object) in [
-        ("annotate", format!("pod/{}", name(0))),
-        ("label", format!("node/{node}")),
-    ] {
-        case.kubectl(&[verb, &object, "stage.gamekeeper/lost=true"])
-            .await?;
+    for (verb, object) in
+        [("annotate", format!("pod/{}", name(0))), ("label", format!("node/{node}"))]
+    {
+        case.kubectl(&[verb, &object, "stage.gamekeeper/lost=true"]).await?;
     }
     case.eventually("the node is lost", async || {
         let node = case.plane().get(&format!("/api/v1/nodes/{node}")).await?;
-        let taints = node["spec"]["taints"]
-            .as_array()
-            .cloned()
-            .unwrap_or_default();
+        let taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
         let lost = "node.kubernetes.io/unreachable";
-        ensure!(
-            taints.iter().any(|taint| taint["key"] == lost),
-            "{taints:?}"
-        );
+        ensure!(taints.iter().any(|taint| taint["key"] == lost), "{taints:?}");
         Ok(())
     })
     .await?;
-    case.kubectl(&["delete", "pod", &name(0), "--wait=false"])
-        .await?;
+    case.kubectl(&["delete", "pod", &name(0), "--wait=false"]).await?;
     case.consistently("the pod holds its ordinal", 3, |view| {
         view.pods.len() == 1 && view.pods[0].is_terminating()
     })
@@ -280,8 +226,7 @@ async fn a_pod_on_a_lost_node_holds_its_ordinal_until_force_deletion_is_allowed(
         "spec": {"nodeName": null},
     }}});
     let allow = format!("-p={allow}");
-    case.kubectl(&["patch", "gamestatefulset", SET, "--type=merge", &allow])
-        .await?;
+    case.kubectl(&["patch", "gamestatefulset", SET, "--type=merge", &allow]).await?;
     let view = case.until_settled(1).await?;
     view.ensure(uid_of(&view, 0)? != uid_of(&before, 0)?)?;
     case.kubectl(&["delete", "node", &node]).await?;
@@ -307,8 +252,7 @@ async fn an_orphaning_deletion_leaves_pods_for_adoption(case: &mut Case) -> Resu
     case.use_stateful_set();
     case.apply(Game::ordered(2)).await?;
     let before = case.until_settled(2).await?;
-    case.kubectl(&["delete", "gamestatefulset", SET, "--cascade=orphan"])
-        .await?;
+    case.kubectl(&["delete", "gamestatefulset", SET, "--cascade=orphan"]).await?;
     case.eventually("both pods are orphaned", async || {
         let pods = case.list("pods").await?;
         let is_orphan = |pod: &&serde_json::Value| pod["metadata"]["ownerReferences"].is_null();

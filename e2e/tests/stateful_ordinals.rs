@@ -73,14 +73,11 @@ async fn pods_are_created_upward_and_deleted_downward_one_at_a_time(case: &mut C
     .await?;
     ensure!(names_in_order(case, "create")? == names(0..4));
     case.scale(1).await?;
-    case.until(
-        "one pod is left, and the others were deleted one at a time",
-        |view| {
-            let terminating = view.pods.iter().filter(|pod| pod.is_terminating());
-            assert!(terminating.count() <= 1, "{}", view.summary());
-            view.counts() == [1; 5] && view.pods.len() == 1
-        },
-    )
+    case.until("one pod is left, and the others were deleted one at a time", |view| {
+        let terminating = view.pods.iter().filter(|pod| pod.is_terminating());
+        assert!(terminating.count() <= 1, "{}", view.summary());
+        view.counts() == [1; 5] && view.pods.len() == 1
+    })
     .await?;
     ensure!(names_in_order(case, "delete")? == names([3, 2, 1]));
     Ok(())
@@ -91,10 +88,9 @@ async fn parallel_pods_are_created_and_deleted_together(case: &mut Case) -> Resu
     // Long enough for a slow machine to show that all pods terminate.
     let game = Game::parallel(6).annotated("stage.gamekeeper/stop-seconds", "30");
     case.apply(with_warm_up_gate(game)).await?;
-    case.until(
-        "six pods exist at the same time, none of them ready",
-        |view| view.pods.len() == 6 && view.pods.iter().all(|pod| !pod.is_ready()),
-    )
+    case.until("six pods exist at the same time, none of them ready", |view| {
+        view.pods.len() == 6 && view.pods.iter().all(|pod| !pod.is_ready())
+    })
     .await?;
     for ordinal in 0..6 {
         warm_up(case, ordinal).await?;
@@ -126,14 +122,7 @@ async fn cool_down(case: &Case, ordinal: i64) -> Result<()> {
 async fn set_gate(case: &Case, ordinal: i64, status: &str) -> Result<()> {
     let patch = json!({"status": {"conditions": [{"type": "warmed-up", "status": status}]}});
     let (name, patch) = (format!("{SET}-{ordinal}"), format!("-p={patch}"));
-    let args = [
-        "patch",
-        "pod",
-        &name,
-        "--subresource=status",
-        "--type=strategic",
-        &patch,
-    ];
+    let args = ["patch", "pod", &name, "--subresource=status", "--type=strategic", &patch];
     case.kubectl(&args).await?;
     Ok(())
 }
@@ -145,19 +134,16 @@ async fn ordered_scaling_halts_at_an_unhealthy_pod(case: &mut Case) -> Result<()
         let waited_for = format!("pod {ordinal} exists");
         let exists = |view: &View| view.pods.len() as i64 == ordinal + 1;
         case.until(&waited_for, exists).await?;
-        case.consistently("no further pod exists", 1, exists)
-            .await?;
+        case.consistently("no further pod exists", 1, exists).await?;
         warm_up(case, ordinal).await?;
     }
     case.until_counts([3; 5]).await?;
     cool_down(case, 1).await?;
     case.until_counts([3, 3, 2, 2, 3]).await?;
     case.scale(5).await?;
-    case.consistently("the scale-out halts", 2, |view| view.pods.len() == 3)
-        .await?;
+    case.consistently("the scale-out halts", 2, |view| view.pods.len() == 3).await?;
     case.scale(2).await?;
-    case.consistently("the scale-in halts", 2, |view| view.pods.len() == 3)
-        .await?;
+    case.consistently("the scale-in halts", 2, |view| view.pods.len() == 3).await?;
     warm_up(case, 1).await?;
     let view = case.until_counts([2; 5]).await?;
     view.ensure(view.shape() == "0:v1 1:v1")
@@ -177,15 +163,11 @@ async fn parallel_scaling_does_not_wait_for_an_unhealthy_pod(case: &mut Case) ->
 async fn a_predecessor_is_recreated_despite_an_unhealthy_pod(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     case.apply(with_warm_up_gate(Game::ordered(2))).await?;
-    case.until("the first pod exists", |view| view.pods.len() == 1)
-        .await?;
+    case.until("the first pod exists", |view| view.pods.len() == 1).await?;
     warm_up(case, 0).await?;
-    let before = case
-        .until("both pods exist", |view| view.pods.len() == 2)
-        .await?;
+    let before = case.until("both pods exist", |view| view.pods.len() == 2).await?;
     let first = before.pods[0].uid();
-    case.kubectl(&["delete", "pod", before.pods[0].name()])
-        .await?;
+    case.kubectl(&["delete", "pod", before.pods[0].name()]).await?;
     case.until("the first pod is recreated", |view| {
         view.pods.len() == 2 && view.pods[0].uid() != first
     })
@@ -198,16 +180,13 @@ async fn a_predecessor_is_recreated_despite_an_unhealthy_pod(case: &mut Case) ->
 
 async fn ordinals_start_at_the_given_number(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
-    case.apply(Game::ordered(2).set("/spec/ordinals/start", 3))
-        .await?;
+    case.apply(Game::ordered(2).set("/spec/ordinals/start", 3)).await?;
     let view = case.until_settled(2).await?;
     view.ensure(view.shape() == "3:v1 4:v1")?;
     let index = "apps.kubernetes.io/pod-index";
     view.ensure(view.pods[0].label(index) == Some("3"))?;
     case.replace("/spec/ordinals/start", 4).await?;
-    let view = case
-        .until("the range has moved", |view| view.shape() == "4:v1 5:v1")
-        .await?;
+    let view = case.until("the range has moved", |view| view.shape() == "4:v1 5:v1").await?;
     let kept = view.pod(&format!("{SET}-4"))?.uid().to_owned();
     case.replace("/spec/ordinals/start", 0).await?;
     let view = case
@@ -220,8 +199,7 @@ async fn ordinals_start_at_the_given_number(case: &mut Case) -> Result<()> {
 
 async fn min_ready_seconds_delay_the_next_pod(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
-    case.apply(Game::ordered(2).set("/spec/minReadySeconds", 8))
-        .await?;
+    case.apply(Game::ordered(2).set("/spec/minReadySeconds", 8)).await?;
     let view = case.until_settled(2).await?;
     view.ensure(view.number("/status/availableReplicas") == 2)?;
     let conditions = view.pods[0].0["status"]["conditions"].as_array();
@@ -243,27 +221,15 @@ async fn kubectl_prints_and_scales_a_set(case: &mut Case) -> Result<()> {
     case.until_settled(3).await?;
     let table = case.table(&["get", "gamestatefulset"]).await?;
     ensure!(table.headings == WORKLOAD_COLUMNS, "{table:?}");
-    ensure!(
-        table.lines[0][..6] == [SET, "3", "3", "3", "3", "3"],
-        "{table:?}"
-    );
-    let wait = [
-        "wait",
-        "--for=condition=Ready",
-        "--timeout=30s",
-        "gsts",
-        SET,
-    ];
+    ensure!(table.lines[0][..6] == [SET, "3", "3", "3", "3", "3"], "{table:?}");
+    let wait = ["wait", "--for=condition=Ready", "--timeout=30s", "gsts", SET];
     case.kubectl(&wait).await?;
     let view = case.view().await?;
     let current = view.text("/status/currentRevision");
     view.ensure(!current.is_empty() && current == view.text("/status/updateRevision"))?;
     view.ensure(view.number("/status/currentReplicas") == 3)?;
     let scale = case.get(&format!("gamestatefulsets/{SET}/scale")).await?;
-    ensure!(
-        scale["status"]["selector"] == format!("app={SET}"),
-        "{scale}"
-    );
+    ensure!(scale["status"]["selector"] == format!("app={SET}"), "{scale}");
     ensure!(scale["status"]["replicas"] == 3, "{scale}");
     Ok(())
 }

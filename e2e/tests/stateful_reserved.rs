@@ -100,30 +100,16 @@ async fn a_reserved_pod_is_kept_until_its_hook_passes(case: &mut Case) -> Result
             && view.ready_with("game:v1") == 4
             && ready.is_some_and(|it| it.message.contains("their ordinal is reserved: 1"))
     };
-    case.until("the substitute is ready, and the reserved pod waits", waits)
-        .await?;
-    case.consistently("the hook does not pass", 2, waits)
-        .await?;
+    case.until("the substitute is ready, and the reserved pod waits", waits).await?;
+    case.consistently("the hook does not pass", 2, waits).await?;
     let tree = case.game(&["tree", SET]).await?.stdout;
-    for words in [
-        "Reserved:   ordinals 1\n",
-        "to be deleted, ordinal reserved",
-    ] {
+    for words in ["Reserved:   ordinals 1\n", "to be deleted, ordinal reserved"] {
         ensure!(tree.contains(words), "no {words:?} in:\n{tree}");
     }
     let status = case.game(&["status", SET]).await?;
-    let words = format!(
-        "waits for PreDelete hook of pod {} (ordinal reserved)",
-        name(1)
-    );
-    ensure!(
-        status.code == 3 && status.stdout.contains(&words),
-        "{status:?}"
-    );
-    ensure!(
-        status.stdout.contains("reserved ordinals: 1\n"),
-        "{status:?}"
-    );
+    let words = format!("waits for PreDelete hook of pod {} (ordinal reserved)", name(1));
+    ensure!(status.code == 3 && status.stdout.contains(&words), "{status:?}");
+    ensure!(status.stdout.contains("reserved ordinals: 1\n"), "{status:?}");
     case.hooks.answer("/", example_answer());
     until_settled_as(case, "0:v1 2:v1 3:v1").await?;
     Ok(())
@@ -137,11 +123,7 @@ async fn reserved_pods_are_deleted_one_at_a_time_with_ordered_ready(case: &mut C
     case.until_settled(3).await?;
     reserve(case, &[0, 1]).await?;
     let waits = |view: &View| view.pods.len() == 5 && waiting_pods(view) == [name(1)];
-    case.until(
-        "both substitutes exist, and the higher reserved pod waits",
-        waits,
-    )
-    .await?;
+    case.until("both substitutes exist, and the higher reserved pod waits", waits).await?;
     case.consistently("no other pod waits", 2, waits).await?;
     case.hooks.answer("/", example_answer());
     until_settled_as(case, "2:v1 3:v1 4:v1").await?;
@@ -162,13 +144,9 @@ async fn a_failed_hook_keeps_a_reserved_pod_until_it_is_retried(case: &mut Case)
     case.until("the failure is shown", blocked).await?;
     let status = case.game(&["status", SET]).await?;
     let words = format!("pod {} (ordinal reserved) is blocked", name(0));
-    ensure!(
-        status.code == 2 && status.stdout.contains(&words),
-        "{status:?}"
-    );
+    ensure!(status.code == 2 && status.stdout.contains(&words), "{status:?}");
     case.hooks.answer("/", example_answer());
-    case.replace("/spec/preDeleteUpdateStrategy/retry", true)
-        .await?;
+    case.replace("/spec/preDeleteUpdateStrategy/retry", true).await?;
     until_settled_as(case, "1:v1 2:v1").await?;
     Ok(())
 }
@@ -179,8 +157,7 @@ async fn ending_a_reservation_cancels_the_deletion_of_the_pod(case: &mut Case) -
     case.apply(Game::parallel(3).pre_delete("test")).await?;
     let before = case.until_settled(3).await?;
     reserve(case, &[0, 1]).await?;
-    case.until("two pods wait", |view| waiting_pods(view).len() == 2)
-        .await?;
+    case.until("two pods wait", |view| waiting_pods(view).len() == 2).await?;
     reserve(case, &[0]).await?;
     case.until("one reserved pod and one substitute wait", |view| {
         waiting_pods(view) == [name(0), name(4)] && view.runs.len() == 2
@@ -216,8 +193,7 @@ async fn an_update_skips_reserved_ordinals(case: &mut Case) -> Result<()> {
     case.apply(passing).await?;
     case.hooks.answer("/passing", example_answer());
     let game = Game::parallel(4).updated_by("InplaceUpdate").partition(2);
-    case.apply(game.pre_delete("test").pre_inplace("passing"))
-        .await?;
+    case.apply(game.pre_delete("test").pre_inplace("passing")).await?;
     case.until_settled(4).await?;
     case.replace("/spec/updateStrategy/paused", true).await?;
     reserve(case, &[2]).await?;
@@ -232,16 +208,10 @@ async fn an_update_skips_reserved_ordinals(case: &mut Case) -> Result<()> {
     case.replace("/spec/updateStrategy/paused", false).await?;
     case.set_image("game:v2").await?;
     let updated = has_shape("0:v1 1:v1 2:v1 3:v2 4:v2");
-    case.until("the last two of the four pods are updated", &updated)
-        .await?;
-    case.consistently("the reserved pod is not updated", 2, &updated)
-        .await?;
+    case.until("the last two of the four pods are updated", &updated).await?;
+    case.consistently("the reserved pod is not updated", 2, &updated).await?;
     case.replace("/spec/updateStrategy/partition", 0).await?;
-    case.until(
-        "all other pods are updated",
-        has_shape("0:v2 1:v2 2:v1 3:v2 4:v2"),
-    )
-    .await?;
+    case.until("all other pods are updated", has_shape("0:v2 1:v2 2:v1 3:v2 4:v2")).await?;
     case.hooks.answer("/", example_answer());
     until_settled_as(case, "0:v2 1:v2 3:v2 4:v2").await?;
     Ok(())
@@ -251,8 +221,7 @@ async fn surge_pods_and_scaling_skip_reserved_ordinals(case: &mut Case) -> Resul
     case.use_stateful_set();
     let game = Game::parallel(2).max_surge(1).max_unavailable(0);
     let game = game.set("/spec/reserveOrders", json!([1, 3]));
-    case.apply(game.annotated("stage.gamekeeper/ready-seconds", "2"))
-        .await?;
+    case.apply(game.annotated("stage.gamekeeper/ready-seconds", "2")).await?;
     until_new_set_settles_as(case, "0:v1 2:v1").await?;
     case.set_image("game:v2").await?;
     until_settled_as(case, "0:v2 2:v2").await?;
@@ -291,9 +260,7 @@ async fn no_pod_with_a_reserved_ordinal_is_created_after_a_kill(case: &mut Case)
     reserve(case, &[0, 1]).await?;
     case.operator.start().await?;
     case.hooks.answer("/", example_answer());
-    let view = case
-        .until("three other pods are settled", |view| view.is_settled(3))
-        .await?;
+    let view = case.until("three other pods are settled", |view| view.is_settled(3)).await?;
     view.ensure(view.shape() == "2:v1 3:v1 4:v1")?;
     let created = names_in_order(case, "create")?;
     ensure!(created.iter().filter(|it| **it == name(1)).count() == 1);

@@ -31,10 +31,7 @@ e2e::tests![
 async fn until_shape(case: &Case, shape: &str) -> Result<View> {
     case.until(shape, |view| {
         view.shape() == shape
-            && view
-                .pods
-                .iter()
-                .all(|pod| pod.is_ready() && !pod.is_terminating())
+            && view.pods.iter().all(|pod| pod.is_ready() && !pod.is_terminating())
             && view.is_observed()
     })
     .await
@@ -89,11 +86,7 @@ async fn a_full_quota_does_not_hold_up_an_ordered_update(case: &mut Case) -> Res
     case.apply(Game::ordered(3).max_unavailable(2)).await?;
     case.until_settled(3).await?;
     case.scale(4).await?;
-    let view = case
-        .until("the scale-out is refused", |view| {
-            view.is_true("FailedScale")
-        })
-        .await?;
+    let view = case.until("the scale-out is refused", |view| view.is_true("FailedScale")).await?;
     let condition = view.condition("FailedScale");
     ensure!(condition.is_some_and(|it| it.reason == "FailedCreate"));
     case.set_image("game:v2").await?;
@@ -105,8 +98,7 @@ async fn a_full_quota_does_not_hold_up_an_ordered_update(case: &mut Case) -> Res
 
 async fn an_in_place_update_keeps_every_pod(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
-    case.apply(Game::parallel(4).updated_by("InplaceUpdate"))
-        .await?;
+    case.apply(Game::parallel(4).updated_by("InplaceUpdate")).await?;
     let before = case.until_settled(4).await?;
     case.set_image("game:v2").await?;
     let view = case.until_settled(4).await?;
@@ -117,8 +109,7 @@ async fn an_in_place_update_keeps_every_pod(case: &mut Case) -> Result<()> {
 
 async fn a_hot_patch_restarts_no_pod(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
-    case.apply(Game::parallel(4).updated_by("HotPatchUpdate").partition(1))
-        .await?;
+    case.apply(Game::parallel(4).updated_by("HotPatchUpdate").partition(1)).await?;
     let before = case.until_settled(4).await?;
     case.set_image("game:v2").await?;
     let view = until_shape(case, "0:v1 1:v2 2:v2 3:v2").await?;
@@ -134,8 +125,7 @@ async fn a_partition_is_an_ordinal(case: &mut Case) -> Result<()> {
     case.apply(Game::ordered(3).partition(3)).await?;
     let before = case.until_settled(3).await?;
     case.set_image("game:v2").await?;
-    case.consistently("no pod is updated", 2, |view| uids(view) == uids(&before))
-        .await?;
+    case.consistently("no pod is updated", 2, |view| uids(view) == uids(&before)).await?;
     case.replace("/spec/updateStrategy/partition", 2).await?;
     until_shape(case, "0:v1 1:v1 2:v2").await?;
     case.until("two pods are at the stable revision", |view| {
@@ -150,21 +140,14 @@ async fn a_partition_is_an_ordinal(case: &mut Case) -> Result<()> {
     case.until("both pods are recreated", |view| {
         view.shape() == "0:v1 1:v1 2:v2"
             && view.pods.iter().all(|pod| pod.is_ready())
-            && view
-                .pods
-                .iter()
-                .filter(|pod| uids(&before).iter().any(|it| it == pod.uid()))
-                .count()
+            && view.pods.iter().filter(|pod| uids(&before).iter().any(|it| it == pod.uid())).count()
                 == 1
     })
     .await?;
     case.replace("/spec/updateStrategy/partition", 1).await?;
     until_shape(case, "0:v1 1:v2 2:v2").await?;
     case.replace("/spec/updateStrategy/partition", 3).await?;
-    case.consistently("no pod is reverted", 2, |view| {
-        view.shape() == "0:v1 1:v2 2:v2"
-    })
-    .await?;
+    case.consistently("no pod is reverted", 2, |view| view.shape() == "0:v1 1:v2 2:v2").await?;
     case.replace("/spec/updateStrategy/partition", "0%").await?;
     case.until_settled(3).await?;
     Ok(())
@@ -184,15 +167,12 @@ async fn a_rollback_of_a_partitioned_update_reaches_every_pod(case: &mut Case) -
 async fn canary_steps_pause_wait_and_run_a_hook(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
-    case.apply(retrying_hook_template("test", &case.hooks.url("/")))
-        .await?;
+    case.apply(retrying_hook_template("test", &case.hooks.url("/"))).await?;
     let steps = json!([
         {"partition": 3}, {"pause": {}}, {"partition": 2}, {"pause": {"duration": 2}},
         {"hook": {"templateName": "test"}},
     ]);
-    let game = Game::parallel(4)
-        .updated_by("InplaceUpdate")
-        .max_unavailable(2);
+    let game = Game::parallel(4).updated_by("InplaceUpdate").max_unavailable(2);
     case.apply(game.steps(steps)).await?;
     case.until_settled(4).await?;
     case.set_image("game:v2").await?;
@@ -206,8 +186,7 @@ async fn canary_steps_pause_wait_and_run_a_hook(case: &mut Case) -> Result<()> {
     case.scale(5).await?;
     until_shape(case, "0:v1 1:v1 2:v1 3:v2 4:v1").await?;
     case.scale(4).await?;
-    case.until("four pods are left", |view| view.pods.len() == 4)
-        .await?;
+    case.until("four pods are left", |view| view.pods.len() == 4).await?;
     case.resume().await?;
     let view = case
         .until("the hook runs after the timed pause", |view| {
@@ -235,10 +214,8 @@ async fn a_broken_update_is_reverted_without_waiting(case: &mut Case) -> Result<
         view.shape() == "0:v1 1:v1 2:neverready"
     })
     .await?;
-    case.consistently("no further pod is updated", 2, |view| {
-        view.ready_with("game:v1") == 2
-    })
-    .await?;
+    case.consistently("no further pod is updated", 2, |view| view.ready_with("game:v1") == 2)
+        .await?;
     case.set_image("game:v1").await?;
     let view = case.until_settled(3).await?;
     view.ensure(uids(&view)[..2] == uids(&before)[..2])
@@ -247,8 +224,7 @@ async fn a_broken_update_is_reverted_without_waiting(case: &mut Case) -> Result<
 async fn a_first_version_that_is_never_ready_can_be_fixed(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     case.apply(Game::ordered(3).image("game:nope")).await?;
-    case.until("the first pod exists", |view| view.pods.len() == 1)
-        .await?;
+    case.until("the first pod exists", |view| view.pods.len() == 1).await?;
     case.set_image("game:v2").await?;
     case.until_settled(3).await?;
     Ok(())
@@ -259,15 +235,10 @@ async fn on_delete_updates_pods_that_a_user_deletes(case: &mut Case) -> Result<(
     case.apply(Game::ordered(3).updated_by("OnDelete")).await?;
     case.until_settled(3).await?;
     case.set_image("game:v2").await?;
-    case.consistently("no pod is updated", 2, |view| {
-        view.ready_with("game:v1") == 3
-    })
-    .await?;
-    case.kubectl(&["delete", "pod", &format!("{SET}-1")])
-        .await?;
+    case.consistently("no pod is updated", 2, |view| view.ready_with("game:v1") == 3).await?;
+    case.kubectl(&["delete", "pod", &format!("{SET}-1")]).await?;
     until_shape(case, "0:v1 1:v2 2:v1").await?;
-    case.kubectl(&["delete", "pod", "-l", &format!("app={SET}")])
-        .await?;
+    case.kubectl(&["delete", "pod", "-l", &format!("app={SET}")]).await?;
     case.until_settled(3).await?;
     Ok(())
 }
@@ -275,8 +246,7 @@ async fn on_delete_updates_pods_that_a_user_deletes(case: &mut Case) -> Result<(
 async fn surge_pods_have_higher_ordinals_and_are_deleted_at_the_end(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     let game = Game::parallel(3).max_surge(1).max_unavailable(0);
-    case.apply(game.annotated("stage.gamekeeper/ready-seconds", "3"))
-        .await?;
+    case.apply(game.annotated("stage.gamekeeper/ready-seconds", "3")).await?;
     case.until_settled(3).await?;
     case.set_image("game:v2").await?;
     let view = case.until_settled(3).await?;
@@ -312,10 +282,7 @@ async fn pods_that_remain_after_a_scale_in_are_updated(case: &mut Case) -> Resul
     case.apply(game).await?;
     case.until_settled(4).await?;
     case.set_image("game:v2").await?;
-    case.until("the update has started", |view| {
-        view.count_with("game:v2") >= 1
-    })
-    .await?;
+    case.until("the update has started", |view| view.count_with("game:v2") >= 1).await?;
     case.scale(2).await?;
     let view = case.until_settled(2).await?;
     view.ensure(view.shape() == "0:v2 1:v2")
@@ -323,9 +290,7 @@ async fn pods_that_remain_after_a_scale_in_are_updated(case: &mut Case) -> Resul
 
 async fn max_unavailable_updates_several_pods_at_a_time(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
-    let game = Game::ordered(5)
-        .max_unavailable(3)
-        .annotated("stage.gamekeeper/stop-seconds", "15");
+    let game = Game::ordered(5).max_unavailable(3).annotated("stage.gamekeeper/stop-seconds", "15");
     case.apply(game).await?;
     case.until_settled(5).await?;
     case.set_image("game:v2").await?;

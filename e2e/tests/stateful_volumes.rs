@@ -57,8 +57,7 @@ pub async fn create_volumes(case: &Case, count: i64) -> Result<()> {
         })
     };
     let volumes: Vec<Value> = (0..count).map(volume).collect();
-    case.apply(json!({"apiVersion": "v1", "kind": "List", "items": volumes}))
-        .await?;
+    case.apply(json!({"apiVersion": "v1", "kind": "List", "items": volumes})).await?;
     Ok(())
 }
 
@@ -75,10 +74,7 @@ async fn claims(case: &Case) -> Result<Vec<(String, Vec<String>)>> {
         let owners = claim["metadata"]["ownerReferences"].as_array();
         let kind = |owner: &Value| owner["kind"].as_str().unwrap_or_default().to_owned();
         let owners = owners.map_or_else(Vec::new, |owners| owners.iter().map(kind).collect());
-        (
-            name.trim_start_matches(&format!("data-{SET}-")).to_owned(),
-            owners,
-        )
+        (name.trim_start_matches(&format!("data-{SET}-")).to_owned(), owners)
     });
     Ok(claims.collect())
 }
@@ -132,13 +128,8 @@ async fn claims_are_created_before_their_pods_and_kept(case: &mut Case) -> Resul
     let volumes = view.pods[1].0.pointer("/spec/volumes/0");
     let volume = volumes.context("no volume")?;
     ensure!(volume["persistentVolumeClaim"]["claimName"] == format!("data-{SET}-1"));
-    let claim = case
-        .get(&format!("persistentvolumeclaims/data-{SET}-1"))
-        .await?;
-    ensure!(
-        claim["metadata"]["labels"] == json!({"kind": "world", "app": SET}),
-        "{claim}"
-    );
+    let claim = case.get(&format!("persistentvolumeclaims/data-{SET}-1")).await?;
+    ensure!(claim["metadata"]["labels"] == json!({"kind": "world", "app": SET}), "{claim}");
     let uid = claim["metadata"]["uid"].clone();
     case.set_image("game:v2").await?;
     case.until_settled(2).await?;
@@ -146,9 +137,7 @@ async fn claims_are_created_before_their_pods_and_kept(case: &mut Case) -> Resul
     case.until_settled(1).await?;
     case.scale(2).await?;
     case.until_settled(2).await?;
-    let claim = case
-        .get(&format!("persistentvolumeclaims/data-{SET}-1"))
-        .await?;
+    let claim = case.get(&format!("persistentvolumeclaims/data-{SET}-1")).await?;
     ensure!(claim["metadata"]["uid"] == uid, "the claim was replaced");
     Ok(())
 }
@@ -201,18 +190,13 @@ async fn delete_when_deleted_and_when_scaled(case: &mut Case) -> Result<()> {
 async fn a_claim_is_deleted_only_after_the_hook(case: &mut Case) -> Result<()> {
     let game = with_volumes(case, 2).await?;
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
-    case.apply(retrying_hook_template("test", &case.hooks.url("/")))
-        .await?;
+    case.apply(retrying_hook_template("test", &case.hooks.url("/"))).await?;
     let game = retention(game, "Retain", "Delete").pre_delete("test");
     case.apply(game).await?;
     case.until_settled(2).await?;
     case.scale(1).await?;
-    case.until("the hook runs", |view| {
-        view.phases("PreDelete") == ["Running"]
-    })
-    .await?;
-    case.consistently("the pod is kept", 2, |view| view.pods.len() == 2)
-        .await?;
+    case.until("the hook runs", |view| view.phases("PreDelete") == ["Running"]).await?;
+    case.consistently("the pod is kept", 2, |view| view.pods.len() == 2).await?;
     until_claims(case, &[("0", ""), ("1", "")]).await?;
     case.hooks.answer("/", example_answer());
     case.until_settled(1).await?;
@@ -226,26 +210,18 @@ async fn scaling_back_up_keeps_the_claim(case: &mut Case) -> Result<()> {
     // The pod must not be removed before the scale-in is canceled.
     let pod = format!("{SET}-1");
     let held = r#"-p={"metadata":{"finalizers":["e2e.example/held"]}}"#;
-    case.kubectl(&["patch", "pod", &pod, "--type=merge", held])
-        .await?;
-    let before = case
-        .get(&format!("persistentvolumeclaims/data-{SET}-1"))
-        .await?;
+    case.kubectl(&["patch", "pod", &pod, "--type=merge", held]).await?;
+    let before = case.get(&format!("persistentvolumeclaims/data-{SET}-1")).await?;
     case.scale(1).await?;
-    case.until("the pod terminates", |view| {
-        view.pods.iter().any(|pod| pod.is_terminating())
-    })
-    .await?;
+    case.until("the pod terminates", |view| view.pods.iter().any(|pod| pod.is_terminating()))
+        .await?;
     until_claims(case, &[("0", ""), ("1", "Pod")]).await?;
     case.scale(2).await?;
     until_claims(case, &[("0", ""), ("1", "")]).await?;
     let free = r#"-p={"metadata":{"finalizers":null}}"#;
-    case.kubectl(&["patch", "pod", &pod, "--type=merge", free])
-        .await?;
+    case.kubectl(&["patch", "pod", &pod, "--type=merge", free]).await?;
     case.until_settled(2).await?;
-    let after = case
-        .get(&format!("persistentvolumeclaims/data-{SET}-1"))
-        .await?;
+    let after = case.get(&format!("persistentvolumeclaims/data-{SET}-1")).await?;
     ensure!(before["metadata"]["uid"] == after["metadata"]["uid"]);
     Ok(())
 }
@@ -269,17 +245,13 @@ async fn a_pod_waits_while_its_claim_terminates(case: &mut Case) -> Result<()> {
     case.until_settled(1).await?;
     let claim = format!("data-{SET}-1");
     let held = r#"-p={"metadata":{"finalizers":["e2e.example/held"]}}"#;
-    case.kubectl(&["patch", "pvc", &claim, "--type=merge", held])
-        .await?;
-    case.kubectl(&["delete", "pvc", &claim, "--wait=false"])
-        .await?;
+    case.kubectl(&["patch", "pvc", &claim, "--type=merge", held]).await?;
+    case.kubectl(&["delete", "pvc", &claim, "--wait=false"]).await?;
     case.scale(2).await?;
     until_failed_scale(case, "ClaimTerminating").await?;
-    case.consistently("no pod is created", 2, |view| view.pods.len() == 1)
-        .await?;
+    case.consistently("no pod is created", 2, |view| view.pods.len() == 1).await?;
     let free = r#"-p={"metadata":{"finalizers":null}}"#;
-    case.kubectl(&["patch", "pvc", &claim, "--type=merge", free])
-        .await?;
+    case.kubectl(&["patch", "pvc", &claim, "--type=merge", free]).await?;
     let view = case.until_settled(2).await?;
     view.ensure(view.condition("FailedScale").is_none())
 }
@@ -304,13 +276,9 @@ async fn a_pod_waits_while_its_claim_has_another_owner(case: &mut Case) -> Resul
     case.apply(foreign).await?;
     case.apply(game).await?;
     until_failed_scale(case, "ClaimNotOurs").await?;
-    case.consistently("the claim's pod is not created", 2, |view| {
-        view.pods.len() <= 1
-    })
-    .await?;
+    case.consistently("the claim's pod is not created", 2, |view| view.pods.len() <= 1).await?;
     let free = r#"-p={"metadata":{"ownerReferences":null}}"#;
-    case.kubectl(&["patch", "pvc", &claim, "--type=merge", free])
-        .await?;
+    case.kubectl(&["patch", "pvc", &claim, "--type=merge", free]).await?;
     let view = case.until_settled(2).await?;
     view.ensure(view.condition("FailedScale").is_none())
 }
@@ -328,8 +296,7 @@ async fn a_claim_of_another_controller_is_kept(case: &mut Case) -> Result<()> {
         "uid": owner["metadata"]["uid"], "controller": true,
     }]}});
     let owners = format!("-p={owners}");
-    case.kubectl(&["patch", "pvc", &claim, "--type=merge", &owners])
-        .await?;
+    case.kubectl(&["patch", "pvc", &claim, "--type=merge", &owners]).await?;
     case.scale(1).await?;
     case.until_settled(1).await?;
     until_claims(case, &[("0", ""), ("1", "ConfigMap")]).await
@@ -340,8 +307,7 @@ async fn a_missing_claim_is_recreated_for_a_waiting_pod(case: &mut Case) -> Resu
     // No node matches, so the pod is not scheduled.
     let game = game.set("/spec/template/spec/nodeSelector/no", "node");
     case.apply(game).await?;
-    case.until("the pod waits", |view| view.pods.len() == 1)
-        .await?;
+    case.until("the pod waits", |view| view.pods.len() == 1).await?;
     let claim = format!("data-{SET}-0");
     let path = format!("persistentvolumeclaims/{claim}");
     let before = case.get(&path).await?;
@@ -361,9 +327,6 @@ async fn changed_claim_templates_are_refused_with_a_fix(case: &mut Case) -> Resu
     let path = "/spec/volumeClaimTemplates/0/spec/resources/requests/storage";
     let bigger = game.set(path, "2Gi").to_string();
     let error = case.refused(&["apply", "-f", "-"], &bigger).await?;
-    ensure!(
-        error.contains("create a new workload with the new claims"),
-        "{error}"
-    );
+    ensure!(error.contains("create a new workload with the new claims"), "{error}");
     Ok(())
 }

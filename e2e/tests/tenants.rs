@@ -46,9 +46,7 @@ fn check_memory(stage: &Stage) -> Result<()> {
 async fn run_attacks(stage: &Stage) -> Result<()> {
     stage.until_lease_has_flow_schema().await?;
     let (lease, process) = (stage.lease().await?, stage.operator.id()?);
-    let attacks = ATTACKS
-        .iter()
-        .filter(|attack| !FILL_THE_CACHES.contains(&attack.name));
+    let attacks = ATTACKS.iter().filter(|attack| !FILL_THE_CACHES.contains(&attack.name));
     let attacks = join_all(attacks.map(|attack| async move {
         let played = (attack.play)(stage).await;
         played.with_context(|| attack.name.to_owned())
@@ -62,9 +60,6 @@ async fn run_attacks(stage: &Stage) -> Result<()> {
     };
     try_join(attacks, victim).await?;
     ensure!(stage.lease().await? == lease, "another replica leads");
-    ensure!(
-        stage.operator.id()? == process,
-        "the operator was restarted"
-    );
+    ensure!(stage.operator.id()? == process, "the operator was restarted");
     check_memory(stage)
 }

@@ -39,12 +39,7 @@ const FIELDS: [Field; 4] = [
         path: &["spec", "updateStrategy", "type"],
         valid: "RollingUpdate",
     },
-    Field {
-        plural: "hookruns",
-        name: "check",
-        path: &["spec", "policy"],
-        valid: "Parallel",
-    },
+    Field { plural: "hookruns", name: "check", path: &["spec", "policy"], valid: "Parallel" },
     Field {
         plural: "hooktemplates",
         name: "drained",
@@ -67,8 +62,7 @@ impl Field {
         let path = format!("/{}", self.path.join("/"));
         let patch = json!([{"op": "replace", "path": path, "value": value}]);
         case.eventually("the value is accepted", async || {
-            case.patch(&format!("{}/{}", self.plural, self.name), patch.clone())
-                .await
+            case.patch(&format!("{}/{}", self.plural, self.name), patch.clone()).await
         })
         .await?;
         Ok(())
@@ -110,17 +104,14 @@ impl Field {
     /// Waits until the condition Ready reports that the object is unreadable. All other fields must be unchanged.
     async fn until_in_conditions(&self, case: &Case, before: &Value) -> Result<()> {
         let after = case
-            .eventually(
-                "condition Ready reports that the object is unreadable",
-                async || {
-                    let object = self.get(case).await?;
-                    let ready = ready(&object);
-                    let is_shown = ready["status"] == "False" && ready["reason"] == "Unreadable";
-                    let message = ready["message"].as_str().unwrap_or_default();
-                    ensure!(is_shown && message.contains(UNKNOWN), "{object:#}");
-                    Ok(object)
-                },
-            )
+            .eventually("condition Ready reports that the object is unreadable", async || {
+                let object = self.get(case).await?;
+                let ready = ready(&object);
+                let is_shown = ready["status"] == "False" && ready["reason"] == "Unreadable";
+                let message = ready["message"].as_str().unwrap_or_default();
+                ensure!(is_shown && message.contains(UNKNOWN), "{object:#}");
+                Ok(object)
+            })
             .await?;
         ensure!(
             without_changed_fields(&after, self) == without_changed_fields(before, self),
@@ -134,9 +125,7 @@ impl Field {
 async fn allow_any_value(plane: &ControlPlane, plural: &str, path: &str) -> Result<()> {
     let patch = format!("-p={}", json!([{"op": "remove", "path": path}]));
     let crd = format!("{plural}.tkex.tencent.com");
-    plane
-        .kubectl(&["patch", "crd", &crd, "--type=json", &patch], "")
-        .await?;
+    plane.kubectl(&["patch", "crd", &crd, "--type=json", &patch], "").await?;
     Ok(())
 }
 
@@ -164,11 +153,7 @@ fn without_changed_fields(object: &Value, field: &Field) -> Value {
     };
     let mut conditions = object["status"]["conditions"].take();
     if let Some(conditions) = conditions.as_array_mut() {
-        conditions.retain(|it| {
-            !["Ready", "Stalled"]
-                .iter()
-                .any(|type_| it["type"] == *type_)
-        });
+        conditions.retain(|it| !["Ready", "Stalled"].iter().any(|type_| it["type"] == *type_));
     }
     object["status"]["observedGeneration"] = Value::Null;
     object["status"]["conditions"] = match conditions {
@@ -182,15 +167,11 @@ fn without_changed_fields(object: &Value, field: &Field) -> Value {
 async fn check_runbook_lists(case: &Case, kinds: &[&str]) -> Result<()> {
     let page = std::fs::read_to_string(repository().join("docs/operations.md"))?;
     let (_, columns) = page.split_once("-A -o '").context("no command")?;
-    let (columns, _) = columns
-        .split_once("'\n")
-        .context("the command does not end")?;
+    let (columns, _) = columns.split_once("'\n").context("the command does not end")?;
     let plurals = "gamedeployments,gamestatefulsets,hookruns";
     let listed = case.kubectl(&["get", plurals, "-o", columns]).await?;
     let unreadable = listed.lines().filter(|line| line.contains(UNKNOWN));
-    let found: Vec<&str> = unreadable
-        .filter_map(|line| line.split(' ').next())
-        .collect();
+    let found: Vec<&str> = unreadable.filter_map(|line| line.split(' ').next()).collect();
     ensure!(found == kinds, "{listed}");
     Ok(())
 }
@@ -232,15 +213,9 @@ async fn report_until_fixed(case: &mut Case) -> Result<()> {
     case.apply(&run).await?;
     case.until_settled(2).await?;
     let wait = ["wait", "--for=condition=Ready", "--timeout=60s"];
-    case.kubectl(&[&wait[..], &["gamestatefulset", SET]].concat())
-        .await?;
-    let wait = [
-        "wait",
-        "--for=jsonpath={.status.phase}=Successful",
-        "--timeout=60s",
-    ];
-    case.kubectl(&[&wait[..], &["hookrun", "check"]].concat())
-        .await?;
+    case.kubectl(&[&wait[..], &["gamestatefulset", SET]].concat()).await?;
+    let wait = ["wait", "--for=jsonpath={.status.phase}=Successful", "--timeout=60s"];
+    case.kubectl(&[&wait[..], &["hookrun", "check"]].concat()).await?;
     let pods = case.list("pods").await?;
     let [game, set, check, template] = &FIELDS;
     for field in &FIELDS {
@@ -253,11 +228,7 @@ async fn report_until_fixed(case: &mut Case) -> Result<()> {
     template.until_counted(case, 1).await?;
     template.until_in_events(case).await?;
     case.scale(1).await?;
-    let view = case
-        .until("the template is reported", |view| {
-            view.is_true("FailedScale")
-        })
-        .await?;
+    let view = case.until("the template is reported", |view| view.is_true("FailedScale")).await?;
     let reason = view.condition("FailedScale").map(|it| it.reason.clone());
     view.ensure(reason.as_deref() == Some("HookTemplateUnreadable") && view.pods.len() == 2)?;
     case.scale(2).await?;
@@ -302,14 +273,9 @@ async fn report_until_fixed(case: &mut Case) -> Result<()> {
     })
     .await?;
     let uids = |pods: &[Value]| -> Vec<Value> {
-        pods.iter()
-            .map(|pod| pod["metadata"]["uid"].clone())
-            .collect()
+        pods.iter().map(|pod| pod["metadata"]["uid"].clone()).collect()
     };
-    ensure!(
-        uids(&pods) == uids(&case.list("pods").await?),
-        "pods were replaced"
-    );
+    ensure!(uids(&pods) == uids(&case.list("pods").await?), "pods were replaced");
     case.scale(1).await?;
     case.until_settled(1).await?;
     Ok(())
@@ -322,17 +288,11 @@ async fn report_invalid_selector(case: &Case) -> Result<()> {
     allow_any_value(case.plane(), "gamedeployments", path).await?;
     // The template lacks this label, because the CRD's rules treat an unknown operator like DoesNotExist.
     let selector = json!([{"key": "tier", "operator": UNKNOWN}]);
-    let invalid = Game::in_place(1)
-        .named("invalid")
-        .set("/spec/selector/matchExpressions", selector);
-    case.eventually("the selector is accepted", async || {
-        case.apply(&invalid).await
-    })
-    .await?;
+    let invalid =
+        Game::in_place(1).named("invalid").set("/spec/selector/matchExpressions", selector);
+    case.eventually("the selector is accepted", async || case.apply(&invalid).await).await?;
     case.eventually("kubectl describe shows the event", async || {
-        let shown = case
-            .kubectl(&["describe", "gamedeployment", "invalid"])
-            .await?;
+        let shown = case.kubectl(&["describe", "gamedeployment", "invalid"]).await?;
         let is_shown = shown.contains("Unreadable") && shown.contains("spec.selector: ");
         ensure!(is_shown, "{shown}");
         Ok(())
@@ -348,15 +308,13 @@ async fn update_another_workload(case: &Case) -> Result<()> {
     let another = Game::in_place(2).named("another");
     case.apply(another.clone()).await?;
     let is_settled = |view: &View| view.is_settled(2);
-    case.until_of("another", "all pods exist", is_settled)
-        .await?;
+    case.until_of("another", "all pods exist", is_settled).await?;
     case.apply(another.image("game:v2")).await?;
     case.until_of("another", "all pods are updated", |view| {
         is_settled(view) && view.ready_with("game:v2") == 2
     })
     .await?;
-    case.kubectl(&["delete", "gamedeployment", "another"])
-        .await?;
+    case.kubectl(&["delete", "gamedeployment", "another"]).await?;
     case.eventually("the pods are deleted", async || {
         let pods = case.get("pods?labelSelector=app=another").await?;
         ensure!(pods["items"] == json!([]), "{pods:#}");

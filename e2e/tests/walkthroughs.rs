@@ -64,9 +64,7 @@ async fn check_runs(case: &Case, expected: &[(&str, &str)]) -> Result<()> {
 
 fn keys(value: &Value) -> BTreeSet<&str> {
     let object = value.as_object();
-    object.map_or_else(BTreeSet::new, |object| {
-        object.keys().map(String::as_str).collect()
-    })
+    object.map_or_else(BTreeSet::new, |object| object.keys().map(String::as_str).collect())
 }
 
 /// Checks that the status has exactly these fields, apart from those that are newer than the documents, and that it has
@@ -76,10 +74,7 @@ fn check_status(view: &View, fields: &[&str], numbers: [(&str, i64); 6]) -> Resu
     let newer = ["activeReplicas", "conditions", "currentRevision"];
     ensure!(newer.iter().all(|name| found.remove(name)), "{found:?}");
     let expected: BTreeSet<&str> = fields.iter().copied().collect();
-    ensure!(
-        found == expected,
-        "fields {found:?} instead of {expected:?}"
-    );
+    ensure!(found == expected, "fields {found:?} instead of {expected:?}");
     for (name, number) in numbers {
         let found = view.number(&format!("/status/{name}"));
         ensure!(found == number, "{name} is {found} instead of {number}");
@@ -115,15 +110,9 @@ fn example(case: &Case, name: &str, changes: &[(&str, &str)]) -> Result<String> 
 
 async fn create(case: &Case, template: String, game: String, replicas: i64) -> Result<View> {
     let printed = case.apply(template).await?;
-    ensure!(
-        printed == "hooktemplate.tkex.tencent.com/test created\n",
-        "{printed}"
-    );
+    ensure!(printed == "hooktemplate.tkex.tencent.com/test created\n", "{printed}");
     let printed = case.apply(game).await?;
-    ensure!(
-        printed == format!("gamedeployment.tkex.tencent.com/{GAME} created\n"),
-        "{printed}"
-    );
+    ensure!(printed == format!("gamedeployment.tkex.tencent.com/{GAME} created\n"), "{printed}");
     let view = case.until_settled(replicas).await?;
     check_counts(case, [replicas; 5]).await?;
     Ok(view)
@@ -133,10 +122,7 @@ async fn update_to_python_3_5(case: &Case) -> Result<()> {
     let image = json!([{"op": "replace",
         "path": "/spec/template/spec/containers/0/image", "value": "python:3.5"}]);
     let printed = case.patch(&format!("gamedeployment/{GAME}"), image).await?;
-    ensure!(
-        printed == format!("gamedeployment.tkex.tencent.com/{GAME} patched\n"),
-        "{printed}"
-    );
+    ensure!(printed == format!("gamedeployment.tkex.tencent.com/{GAME} patched\n"), "{printed}");
     Ok(())
 }
 
@@ -145,17 +131,12 @@ fn check_contains(found: &Value, expected: &Value) -> Result<()> {
     match (found, expected) {
         (Value::Object(found), Value::Object(expected)) => {
             for (key, value) in expected {
-                let inner = found
-                    .get(key)
-                    .with_context(|| format!("no {key} in {found:?}"))?;
+                let inner = found.get(key).with_context(|| format!("no {key} in {found:?}"))?;
                 check_contains(inner, value).with_context(|| key.clone())?;
             }
         }
         (Value::Array(found), Value::Array(expected)) => {
-            ensure!(
-                found.len() == expected.len(),
-                "{found:?} instead of {expected:?}"
-            );
+            ensure!(found.len() == expected.len(), "{found:?} instead of {expected:?}");
             for (found, expected) in found.iter().zip(expected) {
                 check_contains(found, expected)?;
             }

@@ -22,8 +22,7 @@ async fn manifests_are_accepted_with_the_expected_warnings(case: &mut Case) -> R
     let webhook = Webhook::install(case, "2160h").await?;
     webhook.until_called(case).await?;
     for path in manifests(TEMPLATES)? {
-        case.kubectl(&["apply", "-f", &path.to_string_lossy()])
-            .await?;
+        case.kubectl(&["apply", "-f", &path.to_string_lossy()]).await?;
     }
     let mut warned: Vec<PathBuf> = Vec::new();
     for folder in FOLDERS {
@@ -59,16 +58,13 @@ async fn unexpected_output(case: &Case, path: &PathBuf) -> Result<Option<String>
     let text = std::fs::read_to_string(path)?;
     let comments = text.lines().map_while(|line| line.strip_prefix("# "));
     let expected = comments.filter(|line| !line.starts_with("after: "));
-    let expected: BTreeSet<&str> = expected
-        .map(|line| line.strip_prefix("expect: ").unwrap_or(line))
-        .collect();
+    let expected: BTreeSet<&str> =
+        expected.map(|line| line.strip_prefix("expect: ").unwrap_or(line)).collect();
     let apply = ["apply", "--dry-run=server", "-f", &path.to_string_lossy()];
     let output = run_unchecked(&mut case.kubectl_command(&apply).await?).await?;
     let stderr = output.stderr.replace(&case.namespace, "NAMESPACE");
-    let found: BTreeSet<&str> = stderr
-        .lines()
-        .map(|line| line.strip_prefix("Warning: ").unwrap_or(line))
-        .collect();
+    let found: BTreeSet<&str> =
+        stderr.lines().map(|line| line.strip_prefix("Warning: ").unwrap_or(line)).collect();
     let is_expected = output.code == 0 && found == expected;
     Ok((!is_expected).then(|| format!("{}:\n{stderr}", path.display())))
 }

@@ -47,10 +47,8 @@ impl Cluster {
     /// service account of the pod.
     pub async fn connect(options: &ClusterOptions) -> Result<Self, Error> {
         let config = config(options).await?;
-        let namespace = options
-            .namespace
-            .clone()
-            .unwrap_or_else(|| config.default_namespace.clone());
+        let namespace =
+            options.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         Ok(Cluster {
             client: Client::try_from(config)?,
             request_timeout: limit(options.request_timeout),
@@ -60,11 +58,7 @@ impl Cluster {
 
     #[cfg(test)]
     pub fn of(client: Client, namespace: &str) -> Self {
-        Cluster {
-            client,
-            request_timeout: None,
-            namespace: namespace.to_owned(),
-        }
+        Cluster { client, request_timeout: None, namespace: namespace.to_owned() }
     }
 
     /// Sends a request, and retries it while the server is too busy.
@@ -132,8 +126,7 @@ impl Cluster {
     /// All workloads of the namespace, or of all namespaces.
     pub async fn list(&self, all_namespaces: bool) -> Result<Vec<Game>, Error> {
         let any = ListParams::default();
-        self.list_selected(&WorkloadKind::ALL, all_namespaces, &any)
-            .await
+        self.list_selected(&WorkloadKind::ALL, all_namespaces, &any).await
     }
 
     /// The selected workloads of these kinds, sorted by kind, namespace and name. Kinds that the cluster does not serve
@@ -270,10 +263,7 @@ impl Cluster {
 
     /// The same cluster, with another namespace.
     pub fn in_namespace(&self, namespace: String) -> Self {
-        Cluster {
-            namespace,
-            ..self.clone()
-        }
+        Cluster { namespace, ..self.clone() }
     }
 
     /// The pods on a node.

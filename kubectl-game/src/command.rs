@@ -34,44 +34,26 @@ use crate::view::{history, hooks, list, none_found, status, tree};
 pub async fn run(cli: Cli) -> Result<ExitCode, Error> {
     let target = &cli.cluster;
     match cli.command {
-        Command::Get {
-            workloads,
-            all_namespaces,
-            selector,
-            output,
-        } => get(target, &workloads, all_namespaces, selector, output).await?,
-        Command::Tree {
-            workload,
-            watch,
-            all_pods,
-        } => show_tree(target, &workload, watch, all_pods).await?,
-        Command::Status {
-            workload,
-            watch,
-            timeout,
-            output,
-        } => {
+        Command::Get { workloads, all_namespaces, selector, output } => {
+            get(target, &workloads, all_namespaces, selector, output).await?
+        }
+        Command::Tree { workload, watch, all_pods } => {
+            show_tree(target, &workload, watch, all_pods).await?
+        }
+        Command::Status { workload, watch, timeout, output } => {
             let wait = watch.then_some(limit(timeout));
             return status(target, &workload, wait, output).await;
         }
         Command::Steer(command) => steer(target, command).await?,
-        Command::History {
-            workload,
-            revision,
-            output,
-        } => show_history(target, &workload, revision, output).await?,
-        Command::Hooks {
-            workload,
-            all_namespaces,
-            failed,
-            output,
-        } if workload.is_empty() => show_all_hooks(target, all_namespaces, failed, output).await?,
-        Command::Hooks {
-            workload,
-            failed,
-            output,
-            ..
-        } => show_hooks(target, &workload, failed, output).await?,
+        Command::History { workload, revision, output } => {
+            show_history(target, &workload, revision, output).await?
+        }
+        Command::Hooks { workload, all_namespaces, failed, output } if workload.is_empty() => {
+            show_all_hooks(target, all_namespaces, failed, output).await?
+        }
+        Command::Hooks { workload, failed, output, .. } => {
+            show_hooks(target, &workload, failed, output).await?
+        }
         Command::Lint(options) => return lint_files(options).await,
         Command::Completion { shell } => {
             let mut script = Vec::new();
@@ -104,21 +86,12 @@ async fn get(
         return sidecar_set::get(target, words, selector, output).await;
     }
     let cluster = Cluster::connect(target).await?;
-    let params = ListParams {
-        label_selector: selector,
-        ..ListParams::default()
-    };
+    let params = ListParams { label_selector: selector, ..ListParams::default() };
     let workloads = match words {
-        [] => {
-            cluster
-                .list_selected(&WorkloadKind::ALL, all_namespaces, &params)
-                .await?
-        }
+        [] => cluster.list_selected(&WorkloadKind::ALL, all_namespaces, &params).await?,
         [word] if parse_kind(word).is_ok() => {
             let kind = parse_kind(word)?;
-            cluster
-                .list_selected(&[kind], all_namespaces, &params)
-                .await?
+            cluster.list_selected(&[kind], all_namespaces, &params).await?
         }
         _ if params.label_selector.is_some() => {
             let why = "a name and a selector are mutually exclusive: remove one of them";
@@ -244,10 +217,7 @@ async fn show_history(
     }
     let scene = scene_of(target, workload).await?;
     if let Some(number) = revision {
-        return put(&history::details(
-            &scene.game,
-            revision_numbered(&scene, number)?,
-        )?);
+        return put(&history::details(&scene.game, revision_numbered(&scene, number)?)?);
     }
     put(&match output {
         Some(output) => print::list(&scene.revisions, output)?,
@@ -333,9 +303,7 @@ async fn workloads_like(words: &[String]) -> Result<Vec<String>, Error> {
     let last = words.last().map_or("", String::as_str);
     let cluster = Cluster::connect(&complete::cluster_options(words)).await?;
     let workloads = cluster.list(false).await?;
-    let names = workloads
-        .iter()
-        .flat_map(|game| [game.short_name(), game.name.clone()]);
+    let names = workloads.iter().flat_map(|game| [game.short_name(), game.name.clone()]);
     Ok(names.filter(|name| name.starts_with(last)).collect())
 }
 
@@ -350,8 +318,5 @@ async fn sets_like(words: &[String]) -> Result<Vec<String>, Error> {
     let last = words.last().map_or("", String::as_str);
     let cluster = Cluster::connect(&complete::cluster_options(words)).await?;
     let sets = sidecar_set::list_all(&cluster, None).await?;
-    Ok(sidecar_set::completions(
-        last,
-        sets.iter().map(|set| set.name()),
-    ))
+    Ok(sidecar_set::completions(last, sets.iter().map(|set| set.name())))
 }

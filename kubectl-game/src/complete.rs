@@ -34,15 +34,12 @@ impl Wanted {
 }
 
 /// The commands that accept a SidecarSet.
-const SET_COMMANDS: [&str; 7] = [
-    "get", "tree", "status", "pause", "resume", "history", "undo",
-];
+const SET_COMMANDS: [&str; 7] = ["get", "tree", "status", "pause", "resume", "history", "undo"];
 
 /// The candidates for the last of these words.
 pub fn wanted(root: &Command, words: &[String]) -> Wanted {
-    let (last, before) = words
-        .split_last()
-        .map_or(("", words), |(last, before)| (last.as_str(), before));
+    let (last, before) =
+        words.split_last().map_or(("", words), |(last, before)| (last.as_str(), before));
     let mut command = root;
     for word in before {
         command = command.find_subcommand(word).unwrap_or(command);
@@ -96,10 +93,7 @@ fn long(option: &Arg) -> Option<String> {
 fn option<'a>(root: &'a Command, command: &'a Command, word: &str) -> Option<&'a Arg> {
     let is_match = |arg: &&Arg| {
         let short = arg.get_short().map(|name| format!("-{name}"));
-        let is_named = [long(arg), short]
-            .into_iter()
-            .flatten()
-            .any(|it| it == word);
+        let is_named = [long(arg), short].into_iter().flatten().any(|it| it == word);
         is_named && arg.get_action().takes_values()
     };
     arguments(root, command).find(is_match)
@@ -107,9 +101,7 @@ fn option<'a>(root: &'a Command, command: &'a Command, word: &str) -> Option<&'a
 
 /// The options among these words that select the cluster.
 pub fn cluster_options(words: &[String]) -> ClusterOptions {
-    let command = Command::new("complete")
-        .no_binary_name(true)
-        .ignore_errors(true);
+    let command = Command::new("complete").no_binary_name(true).ignore_errors(true);
     let command = ClusterOptions::augment_args(command).arg(Arg::new("rest").num_args(0..));
     let matches = command.try_get_matches_from(words).ok();
     let options = matches.and_then(|matches| ClusterOptions::from_arg_matches(&matches).ok());
@@ -134,10 +126,7 @@ mod tests {
 
     #[test]
     fn commands_options_values_and_workloads_are_completed() {
-        assert_eq!(
-            candidates("re"),
-            words(&["resume", "retry", "release", "restart"])
-        );
+        assert_eq!(candidates("re"), words(&["resume", "retry", "release", "restart"]));
         assert_eq!(candidates("set i"), words(&["image"]));
         assert_eq!(candidates("status --ti"), words(&["--timeout"]));
         assert_eq!(candidates("get -o "), words(&["json", "yaml", "name"]));

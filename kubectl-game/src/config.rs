@@ -115,10 +115,7 @@ impl Files {
                     }
                     next => next?,
                 };
-                merged
-                    .unwrap_or_else(Kubeconfig::default)
-                    .merge(next)
-                    .map(Some)
+                merged.unwrap_or_else(Kubeconfig::default).merge(next).map(Some)
             }),
         };
         merged.map_err(|error| Error::Config(with_causes(&error)))

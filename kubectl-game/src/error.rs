@@ -63,10 +63,7 @@ fn server_message(status: &Status) -> String {
 const UNPARSED: &str = "Failed to parse error data";
 
 /// The plain text of the API server itself: for a kind that it does not serve, and when it is too busy.
-const PLAIN_TEXT: [&str; 2] = [
-    "404 page not found",
-    "Too many requests, please try again later.",
-];
+const PLAIN_TEXT: [&str; 2] = ["404 page not found", "Too many requests, please try again later."];
 
 /// Whether a response comes from a proxy in front of the API server.
 fn is_not_kubernetes(status: &Status) -> bool {
@@ -180,21 +177,9 @@ mod tests {
                 "Too many requests, please try again later.",
                 "(429 Too Many Requests): Too many requests, please try again later.",
             ),
-            (
-                404,
-                "404 page not found",
-                "(404 Not Found): 404 page not found",
-            ),
-            (
-                429,
-                "<html>",
-                "(429 Too Many Requests): this is not a Kubernetes response: <html>",
-            ),
-            (
-                404,
-                "",
-                "(404 Not Found): this is not a Kubernetes response",
-            ),
+            (404, "404 page not found", "(404 Not Found): 404 page not found"),
+            (429, "<html>", "(429 Too Many Requests): this is not a Kubernetes response: <html>"),
+            (404, "", "(404 Not Found): this is not a Kubernetes response"),
         ] {
             let error = unparsed(code, body).to_string();
             assert_eq!(error, format!("Error from server {expected}"));

@@ -54,10 +54,7 @@ pub fn paused_canary() -> Scene {
             pod("game", "game-ddddd", "game-old"),
         ],
         Vec::new(),
-        vec![
-            revision("game", "old", 1, "game:v1"),
-            revision("game", "new", 2, "game:v2"),
-        ],
+        vec![revision("game", "old", 1, "game:v1"), revision("game", "new", 2, "game:v2")],
     )
 }
 
@@ -160,8 +157,7 @@ pub fn failed_pod_hook() -> Scene {
     });
     let mut scene = patched(paused_canary(), change);
     for pod in &mut scene.pods {
-        pod.labels_mut()
-            .insert(REVISION_LABEL.to_owned(), "game-old".to_owned());
+        pod.labels_mut().insert(REVISION_LABEL.to_owned(), "game-old".to_owned());
     }
     let status = json!({
         "phase": "Error",
@@ -169,12 +165,7 @@ pub fn failed_pod_hook() -> Scene {
             "message": "5 errors in a row, 4 allowed",
             "measurements": [{"phase": "Error", "message": "connection refused"}]}],
     });
-    scene.runs = vec![pre_delete_run(
-        "gamedeployment-type",
-        "game-old",
-        "bbbbb",
-        status,
-    )];
+    scene.runs = vec![pre_delete_run("gamedeployment-type", "game-old", "bbbbb", status)];
     scene
 }
 
@@ -193,8 +184,7 @@ pub fn guarded() -> Scene {
     });
     let mut scene = patched(failed_pod_hook(), change);
     for pod in &mut scene.pods {
-        pod.labels_mut()
-            .insert(GUARDED_LABEL.to_owned(), scene.game.uid.clone());
+        pod.labels_mut().insert(GUARDED_LABEL.to_owned(), scene.game.uid.clone());
     }
     scene
 }
@@ -256,12 +246,7 @@ pub fn reserved() -> Scene {
     let status = json!({"phase": "Running", "metricResults": [{"name": "players", "phase": "Running",
         "count": 1, "failed": 1, "measurements": [{"phase": "Failed", "value": "4",
             "message": "result is 4"}]}]});
-    scene.runs = vec![pre_delete_run(
-        "gamestatefulset-type",
-        "world-only",
-        "10",
-        status,
-    )];
+    scene.runs = vec![pre_delete_run("gamestatefulset-type", "world-only", "10", status)];
     scene
 }
 
@@ -296,10 +281,7 @@ pub fn patched(mut scene: Scene, mut patch: Value) -> Scene {
     }
     let mut object = scene.game.object.clone();
     json_patch::merge(&mut object, &patch);
-    Scene {
-        game: read(scene.game.kind, object),
-        ..scene
-    }
+    Scene { game: read(scene.game.kind, object), ..scene }
 }
 
 fn read(kind: WorkloadKind, object: Value) -> Game {
@@ -358,8 +340,5 @@ fn revision(workload: &str, hash: &str, number: i64, image: &str) -> ControllerR
 
 /// A scene without its HookRuns.
 pub fn without_runs(scene: Scene) -> Scene {
-    Scene {
-        runs: Vec::<HookRun>::new(),
-        ..scene
-    }
+    Scene { runs: Vec::<HookRun>::new(), ..scene }
 }

@@ -35,12 +35,7 @@ pub async fn follow_tree(
     let game = cluster.find(reference).await?;
     let name = game.full_name();
     let mut watch = SceneWatch::new(cluster, &game);
-    let mut frames = Frames {
-        max_pods,
-        style,
-        last: None,
-        outage: None,
-    };
+    let mut frames = Frames { max_pods, style, last: None, outage: None };
     let mut ticks = interval(REDRAW_INTERVAL);
     let deadline = Instant::now() + OBSERVATION_WAIT;
     let mut unobserved: Option<Scene> = None;
@@ -86,10 +81,7 @@ impl Frames {
     fn show(&mut self, scene: Scene) -> Result<(), Error> {
         let max_pods = self.max_pods;
         let timeless = |scene: &Scene| tree(scene, max_pods, Style::PLAIN, Timestamp::UNIX_EPOCH);
-        let is_new = self
-            .last
-            .as_ref()
-            .is_none_or(|last| timeless(last) != timeless(&scene));
+        let is_new = self.last.as_ref().is_none_or(|last| timeless(last) != timeless(&scene));
         let is_drawn = self.is_drawn();
         self.last = Some(scene);
         let was_disconnected = self.outage.take().is_some();

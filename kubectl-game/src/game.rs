@@ -75,9 +75,7 @@ impl Game {
     fn collect<K: GameWorkload>(typed: &K, resolved: &Workload, object: Value) -> Self {
         let meta = typed.meta();
         let labels = resolved.match_labels.iter();
-        let labels: Vec<String> = labels
-            .map(|(key, value)| format!("{key}={value}"))
-            .collect();
+        let labels: Vec<String> = labels.map(|(key, value)| format!("{key}={value}")).collect();
         let hooks = HookPoint::OF_PODS.into_iter().zip(typed.pod_hooks());
         Game {
             kind: K::KIND,
@@ -95,16 +93,11 @@ impl Game {
             partition: resolved.partition,
             reserved: resolved.reserved.clone(),
             steps: resolved.steps.to_vec(),
-            hooks: hooks
-                .map(|(point, strategy)| (point, strategy.clone()))
-                .collect(),
+            hooks: hooks.map(|(point, strategy)| (point, strategy.clone())).collect(),
             template: resolved.template.clone(),
             selector: resolved.selector.to_string(),
             revision_selector: labels.join(","),
-            status: typed
-                .status()
-                .map(|status| status.as_ref().clone())
-                .unwrap_or_default(),
+            status: typed.status().map(|status| status.as_ref().clone()).unwrap_or_default(),
             object,
         }
     }
@@ -174,9 +167,7 @@ impl Game {
     pub fn images_of(template: &Value) -> Vec<&str> {
         let lists = ["/spec/containers", "/spec/initContainers"].into_iter();
         let containers = lists.filter_map(|list| template.pointer(list)?.as_array());
-        let images = containers
-            .flatten()
-            .filter_map(|it| it.get("image")?.as_str());
+        let images = containers.flatten().filter_map(|it| it.get("image")?.as_str());
         images.collect()
     }
 }

@@ -50,21 +50,15 @@ pub fn parse_kind(word: &str) -> Result<WorkloadKind, Error> {
     if let Some(kind) = WorkloadKind::ALL.into_iter().find(is_called) {
         return Ok(kind);
     }
-    let native = [
-        ("deploy", "Deployments"),
-        ("sts", "StatefulSets"),
-        ("statefulset", "StatefulSets"),
-    ];
+    let native =
+        [("deploy", "Deployments"), ("sts", "StatefulSets"), ("statefulset", "StatefulSets")];
     if let Some((_, native)) = native.iter().find(|(it, _)| resource.starts_with(it)) {
         return Err(Error::Usage(format!(
             "kubectl game does not manage {native}: use kubectl rollout for them, and gd/NAME or gsts/NAME here"
         )));
     }
     let others = [
-        (
-            CLUSTER_KINDS.as_slice(),
-            "a Cluster supports only status, tree, pause, resume and retry",
-        ),
+        (CLUSTER_KINDS.as_slice(), "a Cluster supports only status, tree, pause, resume and retry"),
         (
             &SIDECAR_SET_KINDS,
             "a SidecarSet supports only get, status, tree, history, pause, resume and undo",
@@ -73,9 +67,7 @@ pub fn parse_kind(word: &str) -> Result<WorkloadKind, Error> {
     if let Some((_, message)) = others.iter().find(|(kinds, _)| kinds.contains(&resource)) {
         return Err(Error::Usage((*message).to_owned()));
     }
-    let known = WorkloadKind::ALL
-        .iter()
-        .flat_map(|kind| [short(*kind), singular(*kind)]);
+    let known = WorkloadKind::ALL.iter().flat_map(|kind| [short(*kind), singular(*kind)]);
     let hint = match closest(resource, known) {
         Some(near) => format!("did you mean {near}?"),
         None => "write gd (GameDeployment) or gsts (GameStatefulSet)".to_owned(),
@@ -133,15 +125,11 @@ impl Reference {
                 words.join(" ")
             )));
         }
-        Ok(Self {
-            kind,
-            name: name.to_owned(),
-        })
+        Ok(Self { kind, name: name.to_owned() })
     }
 
     pub fn kinds(&self) -> Vec<WorkloadKind> {
-        self.kind
-            .map_or_else(|| WorkloadKind::ALL.to_vec(), |kind| vec![kind])
+        self.kind.map_or_else(|| WorkloadKind::ALL.to_vec(), |kind| vec![kind])
     }
 }
 
@@ -174,10 +162,7 @@ mod tests {
             ("gamedeployments.v1alpha1.tkex.tencent.com/game", deployment),
             ("gsts/game", Some(WorkloadKind::GameStatefulSet)),
         ] {
-            let expected = Reference {
-                kind,
-                name: "game".to_owned(),
-            };
+            let expected = Reference { kind, name: "game".to_owned() };
             assert_eq!(parse(text), Ok(expected), "{text}");
         }
     }
@@ -188,10 +173,7 @@ mod tests {
             ("gamedeploymnt/game", "did you mean gamedeployment?"),
             ("deploy/game", "use kubectl rollout"),
             ("pod/game", "write gd (GameDeployment) or gsts"),
-            (
-                "cluster/xa",
-                "a Cluster supports only status, tree, pause, resume and retry",
-            ),
+            ("cluster/xa", "a Cluster supports only status, tree, pause, resume and retry"),
             ("gd/", "is not a workload"),
             ("gd game other", "expected one workload"),
         ] {

@@ -110,20 +110,13 @@ pub async fn change(
         field_manager: Some(PLUGIN_FIELD_MANAGER.to_owned()),
         ..PatchParams::default()
     };
-    let patched = cluster
-        .send(async || api.patch(name, &params, &Patch::Merge(&patch)).await)
-        .await?;
+    let patched =
+        cluster.send(async || api.patch(name, &params, &Patch::Merge(&patch)).await).await?;
     match options.write.output {
         Some(output) => put(&print::object(&value(&patched)?, output)?),
         None => {
-            let dry_run = if options.write.dry_run {
-                " (server dry run)"
-            } else {
-                ""
-            };
-            put(&format!(
-                "cluster.tkex.tencent.com/{name} {outcome}{dry_run}\n"
-            ))
+            let dry_run = if options.write.dry_run { " (server dry run)" } else { "" };
+            put(&format!("cluster.tkex.tencent.com/{name} {outcome}{dry_run}\n"))
         }
     }
 }
@@ -147,9 +140,7 @@ fn patch(
         (Change::Retry, _)
             if !steps_that_need_action(cluster).any(|it| it.reason.starts_with("Failed")) =>
         {
-            refuse(format!(
-                "no script of cluster/{name} has failed: nothing to retry"
-            ))
+            refuse(format!("no script of cluster/{name} has failed: nothing to retry"))
         }
         (Change::Retry, _) => {
             let retry = json!({RETRY_ANNOTATION: now.to_string()});
@@ -275,18 +266,8 @@ mod tests {
         cluster(
             false,
             json!([
-                [
-                    "EnsureCopyFiles",
-                    "True",
-                    "Passed",
-                    "passed on 3 of 3 nodes"
-                ],
-                [
-                    "EnsurePreInstallHook",
-                    "False",
-                    "FailedInit",
-                    "on node a failed: exit 3"
-                ],
+                ["EnsureCopyFiles", "True", "Passed", "passed on 3 of 3 nodes"],
+                ["EnsurePreInstallHook", "False", "FailedInit", "on node a failed: exit 3"],
                 ["Ready", "False", "FailedInit", "on node a failed: exit 3"],
             ]),
         )
@@ -321,10 +302,7 @@ mod tests {
 
     #[test]
     fn the_state_is_one_line() {
-        assert_eq!(
-            sentence(&failing()),
-            "cluster/xa: Initializing: on node a failed: exit 3"
-        );
+        assert_eq!(sentence(&failing()), "cluster/xa: Initializing: on node a failed: exit 3");
     }
 
     #[test]
@@ -351,19 +329,10 @@ mod tests {
             error.to_string()
         };
         let (running, paused) = (cluster(false, json!([])), cluster(true, json!([])));
-        assert_eq!(
-            refused(&running, Change::Resume),
-            "cluster/xa is not paused"
-        );
-        assert_eq!(
-            refused(&paused, Change::Pause),
-            "cluster/xa is already paused"
-        );
+        assert_eq!(refused(&running, Change::Resume), "cluster/xa is not paused");
+        assert_eq!(refused(&paused, Change::Pause), "cluster/xa is already paused");
         assert!(refused(&running, Change::Retry).contains("nothing to retry"));
         let (patch, _) = patch(&failing(), Change::Retry, now).expect("a retry");
-        assert_eq!(
-            patch["metadata"]["annotations"][RETRY_ANNOTATION],
-            now.to_string()
-        );
+        assert_eq!(patch["metadata"]["annotations"][RETRY_ANNOTATION], now.to_string());
     }
 }

@@ -36,9 +36,7 @@ impl Moved {
             ))),
             (Some(name), _) if !name.is_empty() => Ok(Self::Pod(name.to_owned())),
             (_, Some(name)) if !name.is_empty() => Ok(Self::Node(name.to_owned())),
-            _ => Err(Error::Usage(
-                "name a pod or a node: pod/NAME or node/NAME".to_owned(),
-            )),
+            _ => Err(Error::Usage("name a pod or a node: pod/NAME or node/NAME".to_owned())),
         }
     }
 }
@@ -54,29 +52,15 @@ pub async fn move_pods(target: &ClusterOptions, options: &MoveOptions) -> Result
     let must_change = |pod: &&Pod| is_requested(pod) == options.cancel;
     let to_change: Vec<&Pod> = pods.iter().filter(must_change).collect();
     let (outcome, done, refusal) = match options.cancel {
-        false => (
-            "will be moved",
-            "will be moved",
-            "is already marked to be moved",
-        ),
-        true => (
-            "will not be moved",
-            "will no longer be moved",
-            "is not marked to be moved",
-        ),
+        false => ("will be moved", "will be moved", "is already marked to be moved"),
+        true => ("will not be moved", "will no longer be moved", "is not marked to be moved"),
     };
     if let (Moved::Pod(name), true) = (&moved, to_change.is_empty()) {
         return refuse(format!("pod/{name} {refusal}"));
     }
-    let changes = PodChanges {
-        cluster: &cluster,
-        done,
-        dry_run: options.dry_run,
-    };
+    let changes = PodChanges { cluster: &cluster, done, dry_run: options.dry_run };
     let requested_at = || (!options.cancel).then(Timestamp::now);
-    let changed = changes
-        .apply(&to_change, |pod| patch(pod, requested_at()))
-        .await?;
+    let changed = changes.apply(&to_change, |pod| patch(pod, requested_at())).await?;
     if let Moved::Node(name) = &moved {
         let unchanged = pods.len() - to_change.len();
         let count = counted(unchanged + changed.count, "pod", "pods");
@@ -121,9 +105,7 @@ async fn movable_pods_on(
 pub fn completions(word: &str, pods: Vec<Pod>) -> Vec<String> {
     let pods = pods.into_iter().filter_map(|pod| movable(pod).ok());
     let pods: Vec<Pod> = pods.collect();
-    let nodes = pods
-        .iter()
-        .filter_map(|pod| pod.spec.as_ref()?.node_name.as_deref());
+    let nodes = pods.iter().filter_map(|pod| pod.spec.as_ref()?.node_name.as_deref());
     let nodes: BTreeSet<&str> = nodes.collect();
     let pods = pods.iter().map(|pod| format!("pod/{}", pod.name_any()));
     let names = pods.chain(nodes.iter().map(|node| format!("node/{node}")));

@@ -14,10 +14,7 @@ pub struct Page {
 
 impl Page {
     pub fn new(style: Style) -> Self {
-        Page {
-            style,
-            text: String::new(),
-        }
+        Page { style, text: String::new() }
     }
 
     /// Appends to the current line.
@@ -108,10 +105,7 @@ mod tests {
 
     #[test]
     fn colors_are_the_only_escape_sequences() {
-        let mut page = Page::new(Style {
-            symbols: true,
-            color: true,
-        });
+        let mut page = Page::new(Style { symbols: true, color: true });
         page.line(Tone::Bad, "a\x1b[2J");
         assert_eq!(page.text(), "\x1b[31ma\\u{1b}[2J\x1b[0m\n");
     }

@@ -33,9 +33,7 @@ impl PodChanges<'_> {
         let mut changed = Changed::default();
         for pod in pods {
             let name = pod.name_any();
-            let cluster = self
-                .cluster
-                .in_namespace(pod.namespace().unwrap_or_default());
+            let cluster = self.cluster.in_namespace(pod.namespace().unwrap_or_default());
             match cluster.change_pod(pod, &patch, self.dry_run).await {
                 Ok(PodChange::Done) => {
                     put(&format!("pod/{name} {}{}\n", self.done, self.suffix()))?;

@@ -19,36 +19,19 @@ pub fn object(object: &Value, output: Output) -> Result<String, Error> {
 
 /// A list of objects, as `kubectl get -o` prints it.
 pub fn list<T: Serialize>(objects: &[T], output: Output) -> Result<String, Error> {
-    let items: Vec<Value> = objects
-        .iter()
-        .map(serde_json::to_value)
-        .collect::<Result<_, _>>()
-        .map_err(unexpected)?;
+    let items: Vec<Value> =
+        objects.iter().map(serde_json::to_value).collect::<Result<_, _>>().map_err(unexpected)?;
     match output {
         Output::Name => Ok(items.iter().map(|item| name(item) + "\n").collect()),
-        _ => object(
-            &json!({"apiVersion": "v1", "kind": "List", "items": items}),
-            output,
-        ),
+        _ => object(&json!({"apiVersion": "v1", "kind": "List", "items": items}), output),
     }
 }
 
 fn name(object: &Value) -> String {
-    let text = |pointer: &str| {
-        object
-            .pointer(pointer)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-    };
-    let group = text("/apiVersion")
-        .split_once('/')
-        .map_or("", |(group, _)| group);
+    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let group = text("/apiVersion").split_once('/').map_or("", |(group, _)| group);
     let dot = if group.is_empty() { "" } else { "." };
-    format!(
-        "{}{dot}{group}/{}",
-        text("/kind").to_lowercase(),
-        text("/metadata/name")
-    )
+    format!("{}{dot}{group}/{}", text("/kind").to_lowercase(), text("/metadata/name"))
 }
 
 /// Escapes DEL and the C1 control characters, which JSON leaves as they are.

@@ -45,10 +45,7 @@ pub fn of_kubeconfig<'a>(
     choice: &KubeConfigOptions,
 ) -> Option<&'a str> {
     let cluster_of_context = || {
-        let name = choice
-            .context
-            .as_ref()
-            .or(kubeconfig.current_context.as_ref())?;
+        let name = choice.context.as_ref().or(kubeconfig.current_context.as_ref())?;
         let context = kubeconfig.contexts.iter().find(|it| it.name == *name)?;
         Some(&context.context.as_ref()?.cluster)
     };
@@ -101,11 +98,7 @@ mod tests {
     fn the_environments_proxy_is_used_for_remote_servers_unless_no_proxy_lists_them() {
         for (server, no_proxy, expected) in [
             (SERVER, "", Some("http://me:secret@from-env:3128/")),
-            (
-                SERVER,
-                "other.example",
-                Some("http://me:secret@from-env:3128/"),
-            ),
+            (SERVER, "other.example", Some("http://me:secret@from-env:3128/")),
             (SERVER, ".games.example", None),
             ("https://10.1.2.3:6443", "10.0.0.0/8", None),
             ("https://127.0.0.1:6443", "", None),
@@ -113,10 +106,7 @@ mod tests {
             ("https://localhost:6443", "", None),
             ("http://api.games.example", "", None),
         ] {
-            let env = [
-                ("https_proxy", "me:secret@from-env:3128"),
-                ("no_proxy", no_proxy),
-            ];
+            let env = [("https_proxy", "me:secret@from-env:3128"), ("no_proxy", no_proxy)];
             let found = chosen(None, server, &env);
             assert_eq!(found.as_deref(), expected, "{server} {no_proxy}");
         }

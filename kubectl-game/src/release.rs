@@ -53,11 +53,7 @@ pub async fn release(
 ) -> Result<(), Error> {
     let released = Released::parse(words)?;
     let cluster = Cluster::connect(target).await?;
-    let changes = PodChanges {
-        cluster: &cluster,
-        done: "released",
-        dry_run,
-    };
+    let changes = PodChanges { cluster: &cluster, done: "released", dry_run };
     let patch = |pod: &Pod| patch(pod, Timestamp::now());
     match released {
         Released::Pod(name) => {
@@ -92,11 +88,7 @@ async fn guarded_pods(cluster: &Cluster, reference: &Reference) -> Result<Guarde
         Ok(game) => {
             let mut pods = labeled().await?;
             pods.retain(|pod| is_guarded_for(pod, &game.uid));
-            Ok(GuardedPods {
-                kind: game.kind,
-                name: game.name,
-                pods,
-            })
+            Ok(GuardedPods { kind: game.kind, name: game.name, pods })
         }
         Err(missing @ Error::NotFound(_)) => {
             let pods = labeled().await.unwrap_or_default();
@@ -133,11 +125,7 @@ fn left_by(reference: &Reference, pods: Vec<Pod>) -> Option<Result<GuardedPods, 
             format!("two workloads named {name} have left guarded pods: write {one} or {other}");
         return Some(Err(Error::Usage(why)));
     }
-    Some(Ok(GuardedPods {
-        kind,
-        name: name.clone(),
-        pods,
-    }))
+    Some(Ok(GuardedPods { kind, name: name.clone(), pods }))
 }
 
 /// The kind of a pod's controller, if it is a workload of this name.
@@ -194,10 +182,7 @@ mod tests {
         assert_eq!(patch["metadata"]["uid"], "u");
         assert_eq!(patch["metadata"]["labels"], json!({GUARDED_LABEL: null}));
         let annotations = &patch["metadata"]["annotations"];
-        assert_eq!(
-            annotations.get("karpenter.sh/do-not-disrupt"),
-            Some(&Value::Null)
-        );
+        assert_eq!(annotations.get("karpenter.sh/do-not-disrupt"), Some(&Value::Null));
         assert_eq!(annotations.as_object().map(|it| it.len()), Some(2));
     }
 }

@@ -49,12 +49,7 @@ impl Scene {
         });
         runs.sort_by_cached_key(ResourceExt::name_any);
         revisions.sort_by_key(|revision| std::cmp::Reverse(revision.revision));
-        Scene {
-            game,
-            pods,
-            runs,
-            revisions,
-        }
+        Scene { game, pods, runs, revisions }
     }
 
     /// Groups HookRuns by the workload that controls them. The second list contains those that none of these workloads
@@ -97,18 +92,13 @@ impl Scene {
     }
 
     pub fn pods_at(&self, revision: &str) -> impl Iterator<Item = &Pod> {
-        self.pods
-            .iter()
-            .filter(move |pod| revision_of(pod) == revision)
+        self.pods.iter().filter(move |pod| revision_of(pod) == revision)
     }
 
     /// The role of a revision in the rollout.
     pub fn role(&self, revision: &str) -> &'static str {
         let status = &self.game.status;
-        match (
-            revision == status.update_revision,
-            revision == status.canary.revision,
-        ) {
+        match (revision == status.update_revision, revision == status.canary.revision) {
             (true, true) => "current",
             (true, false) => "update",
             (false, true) => "stable",
@@ -135,9 +125,7 @@ pub fn is_for_pod(run: &HookRun, pod: &Pod) -> bool {
 }
 
 pub fn revision_of(pod: &Pod) -> &str {
-    pod.labels()
-        .get(names::REVISION_LABEL)
-        .map_or("", String::as_str)
+    pod.labels().get(names::REVISION_LABEL).map_or("", String::as_str)
 }
 
 /// The pod template of a revision, without the directive that makes it a patch.

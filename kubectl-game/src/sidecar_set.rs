@@ -72,9 +72,7 @@ pub fn completions<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Vec<
 /// Whether there is a set with this name that the user may read.
 pub async fn exists(cluster: &Cluster, name: &str) -> bool {
     let api = cluster.sidecar_sets();
-    let found = cluster
-        .send(async || api.get_metadata_opt(name).await)
-        .await;
+    let found = cluster.send(async || api.get_metadata_opt(name).await).await;
     matches!(found, Ok(Some(_)))
 }
 
@@ -114,10 +112,7 @@ pub async fn get(
 
 /// All sets that the selector matches.
 pub async fn list_all(cluster: &Cluster, selector: Option<String>) -> Result<Vec<Set>, Error> {
-    let params = ListParams {
-        label_selector: selector,
-        ..ListParams::default()
-    };
+    let params = ListParams { label_selector: selector, ..ListParams::default() };
     let api = cluster.sidecar_sets();
     let found = cluster.send(async || api.list(&params).await).await;
     let found = found.map_err(|error| match error.is_404() {
@@ -134,12 +129,10 @@ async fn find(cluster: &Cluster, name: &str) -> Result<Set, Error> {
     }
     let all = list_all(cluster, None).await?;
     let missing = format!("no SidecarSet {name:?}");
-    Err(Error::NotFound(
-        match closest(name, all.iter().map(Set::name)) {
-            Some(near) => format!("{missing}: did you mean {}?", short_name(near)),
-            None => format!("{missing}: see kubectl game get {}", SIDECAR_SET_KINDS[0]),
-        },
-    ))
+    Err(Error::NotFound(match closest(name, all.iter().map(Set::name)) {
+        Some(near) => format!("{missing}: did you mean {}?", short_name(near)),
+        None => format!("{missing}: see kubectl game get {}", SIDECAR_SET_KINDS[0]),
+    }))
 }
 
 /// Shows the tree of a set; with `watch`, whenever it changes, until the set is deleted.
@@ -153,12 +146,9 @@ pub async fn show_tree(
         let set = find(cluster, name).await?;
         SidecarScene::read(cluster, set, target.namespace.as_deref()).await
     };
-    poll::show(
-        target,
-        watch.then_some(TREE_INTERVAL),
-        read,
-        |scene, style, now| tree::tree(scene, max_pods, style, now),
-    )
+    poll::show(target, watch.then_some(TREE_INTERVAL), read, |scene, style, now| {
+        tree::tree(scene, max_pods, style, now)
+    })
     .await
 }
 
@@ -205,10 +195,7 @@ fn status_verdict(set: &Set) -> Verdict {
         format!("see these pods and their workloads with: kubectl game tree {name}")
     };
     let is_waiting = verdict.word == "Waiting";
-    Verdict {
-        fix: verdict.fix.or_else(|| is_waiting.then(tree)),
-        ..verdict
-    }
+    Verdict { fix: verdict.fix.or_else(|| is_waiting.then(tree)), ..verdict }
 }
 
 fn data(set: &Set, verdict: &Verdict) -> Value {

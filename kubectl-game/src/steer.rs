@@ -26,10 +26,7 @@ pub async fn steer(target: &ClusterOptions, command: Steer) -> Result<(), Error>
     let cluster_change = match &command {
         Steer::Pause(options) => Some((options, lifecycle::Change::Pause)),
         Steer::Resume(options) => Some((options, lifecycle::Change::Resume)),
-        Steer::Retry {
-            options,
-            point: None,
-        } => Some((options, lifecycle::Change::Retry)),
+        Steer::Retry { options, point: None } => Some((options, lifecycle::Change::Retry)),
         _ => None,
     };
     if let Some((options, change)) = cluster_change
@@ -47,10 +44,7 @@ pub async fn steer(target: &ClusterOptions, command: Steer) -> Result<(), Error>
     {
         return sidecar_set::change(target, options, name, change).await;
     }
-    if let Steer::Undo {
-        options,
-        to_revision,
-    } = &command
+    if let Steer::Undo { options, to_revision } = &command
         && let Some(name) = sidecar_set::name_in(&options.workload.words)
     {
         return sidecar_set::undo(target, options, name, *to_revision).await;
@@ -58,14 +52,10 @@ pub async fn steer(target: &ClusterOptions, command: Steer) -> Result<(), Error>
     match command {
         Steer::Pause(options) => change_game(target, &options, pause).await,
         Steer::Resume(options) => change_game(target, &options, resume).await,
-        Steer::Promote {
-            options,
-            full: false,
-        } => change_game(target, &options, promote).await,
-        Steer::Promote {
-            options,
-            full: true,
-        } => change_game(target, &options, promote_fully).await,
+        Steer::Promote { options, full: false } => change_game(target, &options, promote).await,
+        Steer::Promote { options, full: true } => {
+            change_game(target, &options, promote_fully).await
+        }
         Steer::Move(options) => move_pods(target, &options).await,
         Steer::Release { words, dry_run } => release(target, &words, dry_run).await,
         Steer::Restart(options) => {
@@ -75,10 +65,9 @@ pub async fn steer(target: &ClusterOptions, command: Steer) -> Result<(), Error>
         Steer::Retry { options, point } => {
             change_with_scene(target, &options, |scene| retry(scene, point)).await
         }
-        Steer::Undo {
-            options,
-            to_revision,
-        } => change_with_scene(target, &options, |scene| undo(scene, to_revision)).await,
+        Steer::Undo { options, to_revision } => {
+            change_with_scene(target, &options, |scene| undo(scene, to_revision)).await
+        }
         Steer::Set(SetCommand::Image { words, write }) => set_image(target, &words, &write).await,
     }
 }
@@ -89,14 +78,7 @@ async fn change_game(
     decide: impl Fn(&Game) -> Result<Change, Error>,
 ) -> Result<(), Error> {
     let decide = |scene: &Scene| decide(&scene.game);
-    change(
-        target,
-        &options.workload.words,
-        &options.write,
-        Needs::Workload,
-        decide,
-    )
-    .await
+    change(target, &options.workload.words, &options.write, Needs::Workload, decide).await
 }
 
 async fn change_with_scene(
@@ -104,14 +86,7 @@ async fn change_with_scene(
     options: &ChangeOptions,
     decide: impl Fn(&Scene) -> Result<Change, Error>,
 ) -> Result<(), Error> {
-    change(
-        target,
-        &options.workload.words,
-        &options.write,
-        Needs::Scene,
-        decide,
-    )
-    .await
+    change(target, &options.workload.words, &options.write, Needs::Scene, decide).await
 }
 
 async fn change(
@@ -123,17 +98,11 @@ async fn change(
 ) -> Result<(), Error> {
     let reference = Reference::parse(words)?;
     let cluster = Cluster::connect(target).await?;
-    let (game, change) = cluster
-        .change(&reference, needs, write.dry_run, decide)
-        .await?;
+    let (game, change) = cluster.change(&reference, needs, write.dry_run, decide).await?;
     match write.output {
         Some(output) => put(&print::object(&game.object, output)?)?,
         None => {
-            let dry_run = if write.dry_run {
-                " (server dry run)"
-            } else {
-                ""
-            };
+            let dry_run = if write.dry_run { " (server dry run)" } else { "" };
             let outcome = sanitize(&change.outcome);
             put(&format!("{} {outcome}{dry_run}\n", game.full_name()))?;
         }
@@ -151,15 +120,11 @@ async fn set_image(
 ) -> Result<(), Error> {
     let (images, workload): (Vec<String>, Vec<String>) =
         words.iter().cloned().partition(|word| word.contains('='));
-    let images: Vec<NewImage> = images
-        .iter()
-        .map(|word| NewImage::parse(word))
-        .collect::<Result<_, _>>()?;
+    let images: Vec<NewImage> =
+        images.iter().map(|word| NewImage::parse(word)).collect::<Result<_, _>>()?;
     if images.is_empty() {
         return Err(Error::Usage("name at least one CONTAINER=IMAGE".to_owned()));
     }
-    change(target, &workload, write, Needs::Workload, |scene| {
-        set_images(&scene.game, &images)
-    })
-    .await
+    change(target, &workload, write, Needs::Workload, |scene| set_images(&scene.game, &images))
+        .await
 }

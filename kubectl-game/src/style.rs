@@ -39,10 +39,7 @@ pub struct Style {
 
 impl Style {
     /// For a pipe or a file.
-    pub const PLAIN: Style = Style {
-        symbols: false,
-        color: false,
-    };
+    pub const PLAIN: Style = Style { symbols: false, color: false };
 
     /// For stdout; respects <https://no-color.org>.
     pub fn of_stdout() -> Self {

@@ -13,29 +13,18 @@ pub struct Cell {
 impl Cell {
     /// A string in a tone, preceded by the tone's symbol.
     pub fn state(tone: Tone, text: impl Into<String>) -> Self {
-        Cell {
-            text: text.into(),
-            tone,
-            marked: true,
-        }
+        Cell { text: text.into(), tone, marked: true }
     }
 
     fn shown(&self, style: Style) -> String {
-        let mark = if self.marked {
-            style.mark(self.tone)
-        } else {
-            ""
-        };
+        let mark = if self.marked { style.mark(self.tone) } else { "" };
         format!("{mark}{}", sanitize(&self.text))
     }
 }
 
 impl<T: Into<String>> From<T> for Cell {
     fn from(text: T) -> Self {
-        Cell {
-            text: text.into(),
-            ..Cell::default()
-        }
+        Cell { text: text.into(), ..Cell::default() }
     }
 }
 
@@ -46,10 +35,7 @@ pub struct Table {
 
 impl Table {
     pub fn new(headings: impl IntoIterator<Item = &'static str>) -> Self {
-        Table {
-            headings: headings.into_iter().collect(),
-            lines: Vec::new(),
-        }
+        Table { headings: headings.into_iter().collect(), lines: Vec::new() }
     }
 
     pub fn push(&mut self, line: impl IntoIterator<Item = Cell>) {

@@ -78,19 +78,11 @@ struct Finding {
 
 impl Finding {
     fn new(end: End, word: &'static str, sentence: impl Into<String>) -> Self {
-        Finding {
-            end,
-            word,
-            sentence: sentence.into(),
-            fix: None,
-        }
+        Finding { end, word, sentence: sentence.into(), fix: None }
     }
 
     fn with_fix(self, fix: impl Into<String>) -> Self {
-        Finding {
-            fix: Some(fix.into()),
-            ..self
-        }
+        Finding { fix: Some(fix.into()), ..self }
     }
 }
 
@@ -105,10 +97,7 @@ fn deleting(game: &Game) -> Finding {
         _ => format!("{} guarded pods wait for their hooks", waiting(protection)),
     };
     let sentence = format!("will be deleted once its pods are; {pods}");
-    let release = format!(
-        "skip the hooks with: kubectl game release {}",
-        game.short_name()
-    );
+    let release = format!("skip the hooks with: kubectl game release {}", game.short_name());
     let finding = Finding::new(End::InProgress, "Deleting", sentence);
     match protection.waiting.is_empty() {
         true => finding,
@@ -209,11 +198,7 @@ fn progress(game: &Game) -> String {
 /// What the creation of pods waits for.
 fn awaited(game: &Game) -> Option<&str> {
     let progressing = game.status.true_condition(ConditionType::Progressing)?;
-    let waits = [
-        Reason::CreatingInBatches,
-        Reason::NodeDraining,
-        Reason::PodIndexExhausted,
-    ];
+    let waits = [Reason::CreatingInBatches, Reason::NodeDraining, Reason::PodIndexExhausted];
     let reason = Reason::parse(&progressing.reason)?;
     waits.contains(&reason).then_some(&progressing.message)
 }
@@ -231,11 +216,7 @@ pub fn name_of(step: &CanaryStep) -> String {
     if let Some(hook) = &step.hook {
         return format!("hook {}", hook.template_name);
     }
-    match step
-        .pause
-        .as_ref()
-        .and_then(|pause| pause.duration.as_ref())
-    {
+    match step.pause.as_ref().and_then(|pause| pause.duration.as_ref()) {
         Some(Int(seconds)) => format!("pause {seconds}s"),
         Some(length @ Text(_)) => format!("pause {}", format_value(length)),
         None => "pause".to_owned(),
@@ -267,9 +248,7 @@ fn pause(scene: &Scene, now: Timestamp) -> Option<Finding> {
 
 fn at_pause_step(game: &Game, began: Timestamp, now: Timestamp) -> Finding {
     let index = game.step_index().unwrap_or(0);
-    let length = game
-        .step()
-        .and_then(|(_, step)| step.pause.as_ref()?.duration.as_ref());
+    let length = game.step().and_then(|(_, step)| step.pause.as_ref()?.duration.as_ref());
     let resume = format!("kubectl game resume {}", game.short_name());
     match length.and_then(duration) {
         Some(length) => {
@@ -310,10 +289,8 @@ fn at_hook_step(scene: &Scene, elapsed: &str) -> Finding {
 }
 
 fn failures(game: &Game) -> Vec<Finding> {
-    let types = [
-        (ConditionType::FailedUpdate, "the update"),
-        (ConditionType::FailedScale, "scaling"),
-    ];
+    let types =
+        [(ConditionType::FailedUpdate, "the update"), (ConditionType::FailedScale, "scaling")];
     let findings = types.into_iter().filter_map(|(type_, subject)| {
         let condition = game.status.true_condition(type_)?;
         let (reason, message) = (&condition.reason, &condition.message);

@@ -134,8 +134,7 @@ impl SceneWatch {
     fn on_event(&mut self, is_first_list: bool) {
         self.last_contact = Timestamp::now();
         self.missing = self.missing.saturating_sub(usize::from(is_first_list));
-        self.update_at
-            .get_or_insert_with(|| Instant::now() + DEBOUNCE);
+        self.update_at.get_or_insert_with(|| Instant::now() + DEBOUNCE);
     }
 
     /// Reconnects after the first error, and reports the outage after the second.
@@ -158,14 +157,10 @@ impl SceneWatch {
         if error.is_final() {
             return Err(error);
         }
-        self.reconnect_at
-            .get_or_insert_with(|| Instant::now() + RECONNECT_DELAY);
+        self.reconnect_at.get_or_insert_with(|| Instant::now() + RECONNECT_DELAY);
         let is_known = self.connection == Connection::Lost;
         self.connection = Connection::Lost;
-        Ok((!is_known).then(|| Outage {
-            since: self.last_contact,
-            why: error.to_string(),
-        }))
+        Ok((!is_known).then(|| Outage { since: self.last_contact, why: error.to_string() }))
     }
 
     fn reconnect(&mut self) {
@@ -254,11 +249,7 @@ impl Reflectors {
 }
 
 fn copied<K: Resource<DynamicType = ()> + Clone + 'static>(store: &Store<K>) -> Vec<K> {
-    store
-        .state()
-        .iter()
-        .map(|object| K::clone(object))
-        .collect()
+    store.state().iter().map(|object| K::clone(object)).collect()
 }
 
 fn reflect<K>(api: Api<K>, config: watcher::Config, writer: Writer<K>) -> (Store<K>, Events)
@@ -335,10 +326,7 @@ mod tests {
         let no_response = || Err(Error::no_response(PROBE_TIMEOUT));
         let mut watch = watch(Vec::new(), vec![no_response(), no_response()]);
         let update = text(watch.next().await);
-        assert_eq!(
-            update,
-            "disconnected: cannot reach the cluster: no response within 10s"
-        );
+        assert_eq!(update, "disconnected: cannot reach the cluster: no response within 10s");
         let again = timeout(3 * RECONNECT_DELAY, watch.next()).await;
         assert!(again.is_err(), "{}", text(again.expect("an update")));
     }
@@ -377,10 +365,7 @@ mod tests {
     async fn a_watch_that_cannot_reconnect_is_reported() {
         let mut watch = watch(vec![Err(broken(500))], Vec::new());
         let update = text(watch.next().await);
-        assert!(
-            update.starts_with("disconnected: cannot reach the cluster: "),
-            "{update}"
-        );
+        assert!(update.starts_with("disconnected: cannot reach the cluster: "), "{update}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -17,9 +17,7 @@ pub(super) fn read(paths: &[PathBuf]) -> Result<Vec<Source>, Unreadable> {
         let unreadable = |error| Unreadable(path.display().to_string(), error);
         if path == Path::new("-") {
             let mut text = String::new();
-            std::io::stdin()
-                .read_to_string(&mut text)
-                .map_err(unreadable)?;
+            std::io::stdin().read_to_string(&mut text).map_err(unreadable)?;
             let name = "-".to_owned();
             sources.push(Source { name, text });
             continue;

@@ -69,11 +69,7 @@ mod tests {
 
     #[test]
     fn warnings_fail_only_if_strict() {
-        let diagnostic = |finding| Diagnostic {
-            file: "a.yaml".to_owned(),
-            line: 1,
-            finding,
-        };
+        let diagnostic = |finding| Diagnostic { file: "a.yaml".to_owned(), line: 1, finding };
         let error = diagnostic(Finding::error("spec", "bad"));
         let warning = diagnostic(Finding::error("spec", "odd").as_warning());
         for (diagnostics, strict, code) in [

@@ -17,14 +17,12 @@ pub fn describe(model: &Model, state: &State, next_move: &Move) -> String {
             format!("hook {id:?} succeeds, according to a clock that is ahead")
         }
         Move::User(change, seen) => format!("user: {change:?}{}", cache_note(*seen)),
-        Move::Collect(uid, seen) => format!(
-            "the garbage collector deletes pod {uid}{}",
-            cache_note(*seen)
-        ),
-        Move::Orphan(seen) => format!(
-            "the garbage collector orphans the dependents{}",
-            cache_note(*seen)
-        ),
+        Move::Collect(uid, seen) => {
+            format!("the garbage collector deletes pod {uid}{}", cache_note(*seen))
+        }
+        Move::Orphan(seen) => {
+            format!("the garbage collector orphans the dependents{}", cache_note(*seen))
+        }
         Move::Tick => "time passes".to_owned(),
         Move::Plan(seen) => {
             let mut next = state.clone();
@@ -75,11 +73,7 @@ fn describe_sidecars(model: &Model, state: &State, next_move: SidecarMove) -> St
 }
 
 fn cache_note(caught_up: bool) -> &'static str {
-    if caught_up {
-        " (the cache had caught up)"
-    } else {
-        ""
-    }
+    if caught_up { " (the cache had caught up)" } else { "" }
 }
 
 fn stale_note(state: &State, caught_up: [bool; 4]) -> String {
@@ -93,9 +87,5 @@ fn stale_note(state: &State, caught_up: [bool; 4]) -> String {
         ("revisions", is_stale(&state.revisions, caught_up[3])),
     ];
     let kinds: Vec<&str> = stale.iter().filter(|it| it.1).map(|it| it.0).collect();
-    if kinds.is_empty() {
-        String::new()
-    } else {
-        format!(" with stale {}", kinds.join(", "))
-    }
+    if kinds.is_empty() { String::new() } else { format!(" with stale {}", kinds.join(", ")) }
 }

@@ -25,16 +25,8 @@ pub struct Exploration {
 
 impl fmt::Display for Exploration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            states,
-            moves,
-            plans,
-            depth,
-        } = self;
-        write!(
-            f,
-            "{states} states, {moves} moves, {depth} deep, {plans} plans"
-        )
+        let Self { states, moves, plans, depth } = self;
+        write!(f, "{states} states, {moves} moves, {depth} deep, {plans} plans")
     }
 }
 
@@ -106,13 +98,8 @@ pub fn explore(
             }
             if check_settling {
                 settles(model, &state, &mut settled).map_err(|unsettled| {
-                    let mut counterexample = trace(
-                        model,
-                        start,
-                        &reached,
-                        (from, usize::MAX),
-                        unsettled.violation,
-                    );
+                    let mut counterexample =
+                        trace(model, start, &reached, (from, usize::MAX), unsettled.violation);
                     counterexample
                         .moves
                         .push("... and then, while the cluster settles:".to_owned());
@@ -163,9 +150,5 @@ fn trace(
             Err(_) => break,
         }
     }
-    Box::new(Counterexample {
-        violation,
-        moves,
-        last: format!("{state:?}"),
-    })
+    Box::new(Counterexample { violation, moves, last: format!("{state:?}") })
 }

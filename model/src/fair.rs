@@ -68,10 +68,8 @@ pub fn settle(
         trace.push(fair_move);
         state = after.map_err(|violation| unsettled(violation, &trace))?;
     }
-    let violation = Violation {
-        rule: "settles",
-        why: format!("not settled after {MAX_MOVES} moves"),
-    };
+    let violation =
+        Violation { rule: "settles", why: format!("not settled after {MAX_MOVES} moves") };
     Err(unsettled(violation, &trace))
 }
 
@@ -83,10 +81,7 @@ fn apply(
 ) -> Result<State, Violation> {
     let mut next = match fair_move {
         FairMove::Move(next_move) => model.step(state, next_move)?,
-        FairMove::Wait(until) => State {
-            clock: *until,
-            ..state.clone()
-        },
+        FairMove::Wait(until) => State { clock: *until, ..state.clone() },
     };
     next.remaining.failures = failures;
     Ok(next)
@@ -110,11 +105,7 @@ fn unsettled_after(
             Err(_) => break,
         }
     }
-    Unsettled {
-        violation,
-        moves,
-        last: format!("{state:?}"),
-    }
+    Unsettled { violation, moves, last: format!("{state:?}") }
 }
 
 fn next(model: &Model, state: &State, is_favorable: bool) -> Option<FairMove> {
@@ -169,11 +160,8 @@ fn hook_move(model: &Model, state: &State, is_favorable: bool) -> Option<Move> {
     let in_place = state.workload.now.strategy == UpdateStrategyType::InplaceUpdate;
     let has_target = state.runs.now[index].id.target.is_some();
     let is_repeated_forever = model.scope.protected && in_place && has_target;
-    let phase = if is_favorable || is_repeated_forever {
-        HookPhase::Successful
-    } else {
-        HookPhase::Failed
-    };
+    let phase =
+        if is_favorable || is_repeated_forever { HookPhase::Successful } else { HookPhase::Failed };
     Some(Move::Hook(index, phase, false))
 }
 
@@ -191,10 +179,7 @@ fn wait(model: &Model, state: &State) -> Option<FairMove> {
 }
 
 fn not_settled(why: String) -> Result<(), Violation> {
-    Err(Violation {
-        rule: "settles",
-        why,
-    })
+    Err(Violation { rule: "settles", why })
 }
 
 /// Checks a settled cluster.
@@ -260,10 +245,7 @@ fn settled_status(model: &Model, state: &State) -> Result<GameDeploymentStatus, 
 /// Leftovers, which must not exist even if there is an obstacle.
 fn leftovers(model: &Model, state: &State) -> Option<String> {
     let is_step_hook = |run: &&Run| run.id.point == HookPoint::Step;
-    if !model
-        .translator
-        .facts(state.workload.now.status)
-        .is_rolling()
+    if !model.translator.facts(state.workload.now.status).is_rolling()
         && let Some(run) = state.runs.now.iter().find(is_step_hook)
     {
         return Some(format!("{run:?} is left"));
@@ -282,9 +264,7 @@ fn leftovers(model: &Model, state: &State) -> Option<String> {
         |pod: &&Pod| is_closed(pod) || has_lost_time(pod) || (pod.marked && !has_run(pod));
     let mut pods = state.pods.now.iter().filter(|pod| !pod.terminating);
     let pod = pods.find(is_left)?;
-    Some(format!(
-        "{pod:?} has a closed gate or an annotation without a reason"
-    ))
+    Some(format!("{pod:?} has a closed gate or an annotation without a reason"))
 }
 
 /// A requested replacement that has not happened although nothing but a pause is in its way. A pause holds back
@@ -340,10 +320,7 @@ fn unmet(model: &Model, state: &State) -> Option<String> {
     } else {
         i64::from(workload.partition)
     };
-    let updated = pods
-        .iter()
-        .filter(|pod| pod.rev == workload.template)
-        .count() as i64;
+    let updated = pods.iter().filter(|pod| pod.rev == workload.template).count() as i64;
     let is_automatic = workload.strategy != UpdateStrategyType::OnDelete;
     if is_automatic && updated < replicas - kept {
         return Some(format!("{updated} of {replicas} - {kept} pods are updated"));

@@ -117,11 +117,7 @@ impl Model {
         let runs = state.runs.now.iter().enumerate();
         for (index, _) in runs.filter(|(_, run)| !run.phase.is_completed()) {
             for caught_up in caught_up_before(self.scope.lags.runs, &state.runs) {
-                moves.extend(
-                    phases
-                        .iter()
-                        .map(|phase| Move::Hook(index, *phase, *caught_up)),
-                );
+                moves.extend(phases.iter().map(|phase| Move::Hook(index, *phase, *caught_up)));
             }
             if self.scope.ahead > 0 && state.remaining.failures > 0 {
                 moves.push(Move::HookAhead(index));

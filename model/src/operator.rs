@@ -114,10 +114,7 @@ impl Model {
     fn reserved(&self, workload: &Workload) -> Vec<i32> {
         match self.fault {
             Some(Fault::ReservationIgnored) => Vec::new(),
-            _ => (0..8)
-                .filter(|ordinal| workload.is_reserved(*ordinal))
-                .map(i32::from)
-                .collect(),
+            _ => (0..8).filter(|ordinal| workload.is_reserved(*ordinal)).map(i32::from).collect(),
         }
     }
 
@@ -131,10 +128,7 @@ impl Model {
             get_first: plan.actions.iter().any(write::Action::is_irrevocable)
                 && self.fault != Some(Fault::NoQuorumGet),
             // A wake-up for the next check of the guard is left out: in the model, the guard is always in force.
-            wake: plan
-                .wake
-                .map(wake_time)
-                .filter(|at| *at < view.now + GUARD_CHECK_INTERVAL),
+            wake: plan.wake.map(wake_time).filter(|at| *at < view.now + GUARD_CHECK_INTERVAL),
             ..Planned::default()
         };
         for action in &plan.actions {

@@ -41,10 +41,7 @@ pub fn check_workload_change(
         Some(true) => {
             let is_same =
                 |pause: &&OwnPause| pause.belongs_to(workload) && Some(pause.index) == facts.index;
-            match own_pause
-                .filter(is_same)
-                .filter(|pause| pause.resumed && !pause.outdated)
-            {
+            match own_pause.filter(is_same).filter(|pause| pause.resumed && !pause.outdated) {
                 Some(pause) => violation(format!("pauses again at {pause:?}")),
                 None => Ok(()),
             }
@@ -106,12 +103,7 @@ pub fn record_pause(
         resumed: false,
         outdated: false,
     };
-    let is_same = |old: &OwnPause| {
-        OwnPause {
-            at: pause.at,
-            ..old.clone()
-        } == pause
-    };
+    let is_same = |old: &OwnPause| OwnPause { at: pause.at, ..old.clone() } == pause;
     if !state.memory.pause.as_ref().is_some_and(is_same) {
         state.memory.pause = Some(pause);
     }
@@ -119,12 +111,7 @@ pub fn record_pause(
 
 /// Records the number of updated pods when the operator observes a user's pause of a rollout without steps.
 pub fn record_held_pods(model: &Model, state: &mut State, view: &View) {
-    let Workload {
-        template,
-        steps,
-        paused,
-        ..
-    } = *view.workload;
+    let Workload { template, steps, paused, .. } = *view.workload;
     let has_steps = !model.scope.steps[usize::from(steps)].is_empty();
     let held = &mut state.memory.held;
     if !paused || has_steps {
@@ -148,10 +135,7 @@ pub fn enters_partition(model: &Model, planned: &Workload, old: &Facts, new: &Fa
     let to = usize::from(new.index.unwrap_or(0));
     let entered = (from..=to).filter_map(|index| steps.get(index));
     let is_recorded = old.held.is_none() && new.held.is_some();
-    is_recorded
-        || entered
-            .into_iter()
-            .any(|step| matches!(step, Step::Partition(_)))
+    is_recorded || entered.into_iter().any(|step| matches!(step, Step::Partition(_)))
 }
 
 /// Checks a status.
@@ -172,19 +156,13 @@ pub fn check_status(
         return Ok(());
     }
     let is_same_rollout = old.is_same_rollout(&new);
-    let from = if is_same_rollout {
-        old.index.unwrap_or(0)
-    } else {
-        0
-    };
+    let from = if is_same_rollout { old.index.unwrap_or(0) } else { 0 };
     let to = new.index.unwrap_or(0);
     if to < from {
         return violation(format!("the step index decreases from {from} to {to}"));
     }
     if to > from && is_same_rollout && reconcile.planned.paused && state.memory.user_paused {
-        return violation(format!(
-            "advances from step {from} to {to} during a user's pause"
-        ));
+        return violation(format!("advances from step {from} to {to} during a user's pause"));
     }
     let steps = &model.scope.steps[usize::from(reconcile.planned.steps)];
     for index in from..to.min(steps.len() as u8) {
@@ -207,10 +185,7 @@ fn check_new_stable(
     let at_stable = active().filter(|pod| Some(pod.rev) == new.stable).count();
     let wanted = usize::from(reconcile.planned.replicas);
     if at_stable < wanted.max(1) && !model.scope.has_surprises() {
-        return violation(format!(
-            "{:?} becomes stable with only {at_stable} pods",
-            new.stable
-        ));
+        return violation(format!("{:?} becomes stable with only {at_stable} pods", new.stable));
     }
     Ok(())
 }
@@ -228,9 +203,7 @@ fn check_first_stable(model: &Model, state: &State, new: &Facts) -> Result<(), V
 
 /// Whether this rollout is fully promoted.
 fn is_promoted(model: &Model, workload: &Workload) -> bool {
-    let promotion = model
-        .translator
-        .promotion(workload.template, workload.steps);
+    let promotion = model.translator.promotion(workload.template, workload.steps);
     workload.promote_annotation == promotion && !workload.paused
 }
 

@@ -27,10 +27,7 @@ fn check(name: &str, scope: Scope) {
     let model = Model::new(scope);
     let start = start(&model);
     let moves = Cell::new(0);
-    let config = Config {
-        failure_persistence: None,
-        ..Config::default()
-    };
+    let config = Config { failure_persistence: None, ..Config::default() };
     let histories = config.cases;
     let history = vec(any::<u16>(), 1..MOVE_LIMIT);
     let result = TestRunner::new(config).run(&history, |choices| {
@@ -40,11 +37,7 @@ fn check(name: &str, scope: Scope) {
         })?;
         moves.set(moves.get() + choices.len());
         settles(&model, &end, &mut Settled::default()).map_err(|unsettled| {
-            let Unsettled {
-                violation,
-                moves,
-                last,
-            } = *unsettled;
+            let Unsettled { violation, moves, last } = *unsettled;
             let trace = describe_history(&model, &start, &choices);
             let (rule, why, settling) = (violation.rule, violation.why, moves.join("\n"));
             let text = format!(
@@ -58,9 +51,7 @@ fn check(name: &str, scope: Scope) {
     let moves = moves.get();
     let line =
         format!("model: random, {name}: {histories} histories with {moves} moves in total\n");
-    std::io::stderr()
-        .write_all(line.as_bytes())
-        .expect("a terminal");
+    std::io::stderr().write_all(line.as_bytes()).expect("a terminal");
 }
 
 /// The move that a number selects. Changes by users, crashes and the like are rare, because a history would otherwise
@@ -72,11 +63,7 @@ fn pick(model: &Model, state: &State, choice: u16) -> Option<Move> {
         _ => false,
     };
     let (rare, common): (Vec<Move>, Vec<Move>) = model.moves(state).into_iter().partition(is_rare);
-    let (first, second) = if choice.is_multiple_of(8) {
-        (rare, common)
-    } else {
-        (common, rare)
-    };
+    let (first, second) = if choice.is_multiple_of(8) { (rare, common) } else { (common, rare) };
     let mut moves = if first.is_empty() { second } else { first };
     let index = usize::from(choice / 8) % moves.len().max(1);
     (index < moves.len()).then(|| moves.swap_remove(index))
@@ -138,19 +125,8 @@ fn large() -> Scope {
         late_sidecars: true,
         container_crashes: true,
         ahead: 7,
-        remaining: Remaining {
-            user: 12,
-            crashes: 6,
-            breaks: 0,
-            failures: 4,
-            ticks: 6,
-        },
-        lags: Lags {
-            workload: true,
-            pods: true,
-            runs: true,
-            revisions: true,
-        },
+        remaining: Remaining { user: 12, crashes: 6, breaks: 0, failures: 4, ticks: 6 },
+        lags: Lags { workload: true, pods: true, runs: true, revisions: true },
         ..Scope::default()
     }
 }
@@ -163,15 +139,8 @@ fn rolling_histories() {
 #[test]
 fn surging_histories_with_pods_that_break() {
     let scope = large();
-    let remaining = Remaining {
-        breaks: 4,
-        ..scope.remaining.clone()
-    };
-    let surge = Scope {
-        max_surge: Amount::Number(2),
-        remaining,
-        ..scope
-    };
+    let remaining = Remaining { breaks: 4, ..scope.remaining.clone() };
+    let surge = Scope { max_surge: Amount::Number(2), remaining, ..scope };
     check("surging, with pods that break", surge);
 }
 
@@ -185,19 +154,10 @@ fn canary_histories() {
             Step::Partition(Amount::Number(1)),
             Step::Pause(None),
         ],
-        vec![
-            Step::Pause(None),
-            Step::Partition(Amount::Number(2)),
-            Step::Hook,
-        ],
+        vec![Step::Pause(None), Step::Partition(Amount::Number(2)), Step::Hook],
     ];
-    let mut scope = Scope {
-        steps: steps.to_vec(),
-        ..large()
-    };
-    scope
-        .user
-        .extend([User::Steps(0), User::Steps(1), User::Apply, User::Promote]);
+    let mut scope = Scope { steps: steps.to_vec(), ..large() };
+    scope.user.extend([User::Steps(0), User::Steps(1), User::Apply, User::Promote]);
     check("canary", scope);
 }
 
@@ -213,11 +173,7 @@ fn in_place_histories() {
     let points = [HookPoint::PreInplace, HookPoint::PostInplace];
     scope.user.extend(points.map(User::Retry));
     check("in place", scope.clone());
-    let in_order = Scope {
-        containers: 2,
-        order: ContainerOrder::OrderedReady,
-        ..scope
-    };
+    let in_order = Scope { containers: 2, order: ContainerOrder::OrderedReady, ..scope };
     check("in place, in order", in_order);
 }
 
@@ -264,10 +220,7 @@ fn histories_with_reserved_ordinals() {
         ("reserving, ordered", PodManagementPolicy::OrderedReady),
         ("reserving, parallel", PodManagementPolicy::Parallel),
     ] {
-        let mut scope = Scope {
-            stateful_set: Some(policy),
-            ..large()
-        };
+        let mut scope = Scope { stateful_set: Some(policy), ..large() };
         let reserved = [0, 2, 5].into_iter();
         let changes = reserved.flat_map(|it| [User::Reserve(it), User::Unreserve(it)]);
         scope.user.extend(changes);
@@ -277,14 +230,8 @@ fn histories_with_reserved_ordinals() {
 
 #[test]
 fn histories_of_guarded_pods() {
-    let nodes = [
-        Node::Fine,
-        Node::Cordoned,
-        Node::Going,
-        Node::Tolerated,
-        Node::Silent,
-        Node::Lost,
-    ];
+    let nodes =
+        [Node::Fine, Node::Cordoned, Node::Going, Node::Tolerated, Node::Silent, Node::Lost];
     let pods = (0..3).flat_map(|pod| {
         [
             User::Evict(pod),
@@ -304,10 +251,7 @@ fn histories_of_guarded_pods() {
         moves_off_nodes: true,
         pods_on_node: 2,
         user: user.chain(nodes.map(User::Node)).collect(),
-        remaining: Remaining {
-            user: 16,
-            ..large.remaining
-        },
+        remaining: Remaining { user: 16, ..large.remaining },
         ..large
     };
     check("guarded", scope);

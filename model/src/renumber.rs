@@ -99,10 +99,7 @@ impl Renumbering {
             return;
         };
         self.collect_workload(&reconcile.planned);
-        reconcile
-            .judged
-            .iter()
-            .for_each(|it| self.collect_workload(it));
+        reconcile.judged.iter().for_each(|it| self.collect_workload(it));
         self.uids.0 |= u64::from(reconcile.seen_ready | reconcile.touched);
         for write in reconcile.before.iter().chain(&reconcile.after) {
             match write {
@@ -128,10 +125,7 @@ impl Renumbering {
     }
 
     fn collect_workload(&mut self, workload: &Workload) {
-        workload
-            .pods_to_delete
-            .iter()
-            .for_each(|name| self.names.add(*name));
+        workload.pods_to_delete.iter().for_each(|name| self.names.add(*name));
     }
 
     /// Whether a status lists a pod that nothing else refers to.
@@ -230,10 +224,7 @@ impl Renumbering {
     fn renumber_reconcile(&self, reconcile: &mut Reconcile) {
         self.renumber_waits(&mut reconcile.waits);
         self.renumber_workload(&mut reconcile.planned);
-        reconcile
-            .judged
-            .iter_mut()
-            .for_each(|it| self.renumber_workload(it));
+        reconcile.judged.iter_mut().for_each(|it| self.renumber_workload(it));
         reconcile.seen_available = self.renumber_bits(reconcile.seen_available);
         reconcile.seen_ready = self.renumber_bits(reconcile.seen_ready);
         reconcile.touched = self.renumber_bits(reconcile.touched);

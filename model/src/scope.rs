@@ -202,13 +202,7 @@ impl Default for Scope {
             ahead: 0,
             user: Vec::new(),
             ticks: Vec::new(),
-            remaining: Remaining {
-                user: 2,
-                crashes: 1,
-                breaks: 0,
-                failures: 1,
-                ticks: 0,
-            },
+            remaining: Remaining { user: 2, crashes: 1, breaks: 0, failures: 1, ticks: 0 },
             lags: Lags::default(),
             sidecars: None,
         }
@@ -224,10 +218,7 @@ impl Scope {
     /// The image of a container of a template.
     pub fn image(&self, template: Rev, container: usize) -> Rev {
         let images = self.images.get(usize::from(template));
-        images
-            .and_then(|images| images.get(container))
-            .copied()
-            .unwrap_or(template)
+        images.and_then(|images| images.get(container)).copied().unwrap_or(template)
     }
 
     /// Whether a hook is configured at a point.
@@ -255,11 +246,7 @@ impl Scope {
 
     pub fn max_unavailable(&self, replicas: u8) -> i64 {
         let (unavailable, surge) = self.limits(replicas);
-        if unavailable == 0 && surge == 0 {
-            1
-        } else {
-            unavailable
-        }
+        if unavailable == 0 && surge == 0 { 1 } else { unavailable }
     }
 
     pub fn max_surge(&self, replicas: u8) -> i64 {

@@ -29,10 +29,7 @@ fn new_workload(scope: &Scope) -> State {
         promote_annotation: 0,
         status: 0,
         waits: Vec::new(),
-        guard: Guard {
-            wanted: scope.protected,
-            ..Guard::default()
-        },
+        guard: Guard { wanted: scope.protected, ..Guard::default() },
     };
     State {
         clock: 0,
@@ -72,10 +69,7 @@ fn settled(model: &Model) -> State {
     state.revisions.seen = Seen::Now;
     state.remaining = model.scope.remaining.clone();
     state.clock = 0;
-    state.operator = Operator {
-        budget: state.operator.budget,
-        ..Operator::default()
-    };
+    state.operator = Operator { budget: state.operator.budget, ..Operator::default() };
     for (number, pod) in Rc::make_mut(&mut state.pods.now).iter_mut().enumerate() {
         pod.ready = Some(0);
         pod.on_node = number < usize::from(model.scope.pods_on_node);

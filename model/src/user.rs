@@ -75,9 +75,7 @@ fn may_be_evicted(state: &State, name: Name) -> bool {
     // The disruption controller expects as many pods as the workload has replicas.
     let healthy = pods.iter().filter(|it| it.guarded && it.ready.is_some());
     let expected = usize::from(state.workload.now.replicas);
-    budget
-        .max_unavailable
-        .is_some_and(|max| healthy.count() + usize::from(max) > expected)
+    budget.max_unavailable.is_some_and(|max| healthy.count() + usize::from(max) > expected)
 }
 
 fn user_requested_move(state: &State, name: Name) -> bool {
@@ -115,9 +113,7 @@ pub fn act(model: &Model, state: &mut State, change: User, caught_up: bool) {
     if let User::Node(node) = change {
         let pods = state.pods.change(scope.lags.pods, caught_up);
         state.node = node;
-        pods.iter_mut()
-            .filter(|pod| pod.on_node)
-            .for_each(|pod| fall_silent(pod, node));
+        pods.iter_mut().filter(|pod| pod.on_node).for_each(|pod| fall_silent(pod, node));
         return;
     }
     if let User::Release(name) = change {
@@ -169,9 +165,7 @@ pub fn act(model: &Model, state: &mut State, change: User, caught_up: bool) {
     // An annotation alone does not change the generation.
     workload.generation += u8::from(change != User::Promote || workload.paused);
     if change == User::Promote {
-        let annotation = model
-            .translator
-            .promotion(workload.template, workload.steps);
+        let annotation = model.translator.promotion(workload.template, workload.steps);
         workload.promote_annotation = annotation;
     }
     match change {

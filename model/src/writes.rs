@@ -104,9 +104,7 @@ fn change_workload(
     }
     workload.pause_annotation = change.pause_annotation.unwrap_or(workload.pause_annotation);
     workload.retry_annotation = change.retry_annotation.unwrap_or(workload.retry_annotation);
-    workload.promote_annotation = change
-        .promote_annotation
-        .unwrap_or(workload.promote_annotation);
+    workload.promote_annotation = change.promote_annotation.unwrap_or(workload.promote_annotation);
     workload.retry &= !change.retry_off;
     if let Some(pods_to_delete) = &change.pods_to_delete {
         workload.pods_to_delete.clone_from(pods_to_delete);
@@ -130,14 +128,7 @@ fn record_dry_run(model: &Model, state: &mut State, rev: Rev) {
 }
 
 fn create_pod(model: &Model, state: &mut State, reconcile: &Reconcile, write: &Write) {
-    let &Write::CreatePod {
-        rev,
-        gate,
-        ordinal,
-        index,
-        sidecar,
-    } = write
-    else {
+    let &Write::CreatePod { rev, gate, ordinal, index, sidecar } = write else {
         return;
     };
     if model.scope.refused == Some(rev) {
@@ -157,11 +148,7 @@ fn create_pod(model: &Model, state: &mut State, reconcile: &Reconcile, write: &W
                 SIDECAR => sidecar,
                 _ => (index < model.scope.containers).then(|| model.scope.image(rev, index)),
             };
-            image.map(|image| Container {
-                image,
-                runs: image,
-                restarts: 0,
-            })
+            image.map(|image| Container { image, runs: image, restarts: 0 })
         }),
         observed: true,
         phase: PodPhase::Pending,
@@ -231,10 +218,7 @@ fn next_name(state: &State) -> Name {
     let runs = state.runs.now.iter().filter(|run| run.id.pod.is_some());
     let runs = runs.map(|run| run.id.name);
     let pods_to_delete = state.workload.now.pods_to_delete.iter().copied();
-    pods.chain(runs)
-        .chain(pods_to_delete)
-        .max()
-        .map_or(0, |name| name + 1)
+    pods.chain(runs).chain(pods_to_delete).max().map_or(0, |name| name + 1)
 }
 
 fn change_pod(model: &Model, state: &mut State, uid: Uid, write: &Write) {
@@ -261,9 +245,7 @@ fn change_pod(model: &Model, state: &mut State, uid: Uid, write: &Write) {
         Write::OpenGate(_) => pod.gate = Gate::Open,
         Write::CloseGate(..) => {
             let last = pod.record.as_ref().and_then(|record| record.closed_at);
-            let nth = last
-                .filter(|last| last.at == now)
-                .map_or(0, |last| last.nth + 1);
+            let nth = last.filter(|last| last.at == now).map_or(0, |last| last.nth + 1);
             pod.gate = Gate::Closed(Closing { at: now, nth });
         }
         Write::Finish(_, record, _) => pod.record = Some(record.clone()),

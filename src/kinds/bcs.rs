@@ -127,9 +127,7 @@ mod tests {
 
     fn annotated(pairs: &[(&str, Value)]) -> Annotations {
         let pairs = pairs.iter();
-        pairs
-            .map(|(key, value)| ((*key).to_owned(), value.to_string()))
-            .collect()
+        pairs.map(|(key, value)| ((*key).to_owned(), value.to_string())).collect()
     }
 
     fn state() -> (&'static str, Value) {

@@ -207,10 +207,6 @@ impl Cached for Claim {
     fn index_keys(&self) -> Vec<String> {
         let prefix = names::split_ordinal(&self.name).map(|(prefix, _)| prefix);
         let owners = self.owners.iter().map(|owner| owner.uid.as_str());
-        prefix
-            .into_iter()
-            .chain(owners)
-            .map(str::to_owned)
-            .collect()
+        prefix.into_iter().chain(owners).map(str::to_owned).collect()
     }
 }

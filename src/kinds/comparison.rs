@@ -71,8 +71,7 @@ impl Cache {
     pub(crate) async fn catch_up_with_server(&self) -> Result<(), kube::Error> {
         let kinds = self.watched().map(async |(kind, source)| {
             let newest = source.newest().await?;
-            self.reach_or_relist(kind, newest, BOOKMARK_WAIT, Duration::ZERO)
-                .await;
+            self.reach_or_relist(kind, newest, BOOKMARK_WAIT, Duration::ZERO).await;
             Ok(())
         });
         futures::future::try_join_all(kinds).await.map(|_| ())
@@ -86,9 +85,7 @@ impl Cache {
         loop {
             match newest.get(source.newest()).await {
                 Ok(newest) => {
-                    return self
-                        .reach_or_relist(kind, newest, MAX_LAG, LIST_INTERVAL)
-                        .await;
+                    return self.reach_or_relist(kind, newest, MAX_LAG, LIST_INTERVAL).await;
                 }
                 Err(error) => {
                     warn!(?kind, error = %with_causes(&error), "cannot compare the cache with the API server");
@@ -105,8 +102,7 @@ impl Cache {
             return Ok(());
         };
         let newest = source.newest_object().await?;
-        self.reach_or_relist(Kind::SidecarSet, newest, MAX_LAG, LIST_INTERVAL)
-            .await;
+        self.reach_or_relist(Kind::SidecarSet, newest, MAX_LAG, LIST_INTERVAL).await;
         Ok(())
     }
 

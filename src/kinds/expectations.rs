@@ -90,10 +90,7 @@ impl Cache {
         }
         let deadline =
             (expected.since + EXPECTATION_TIMEOUT).max(Instant::now() + Duration::from_secs(1));
-        if timeout_at(deadline, self.until_observed(&expected))
-            .await
-            .is_err()
-        {
+        if timeout_at(deadline, self.until_observed(&expected)).await.is_err() {
             self.relist_overdue(owner, &expected).await;
         }
         self.expectations.forget(owner);
@@ -116,11 +113,7 @@ impl Cache {
 
     /// Lists the kinds with overdue writes again, after which the cache is up to date.
     async fn relist_overdue(&self, owner: &str, expected: &Expected) {
-        warn!(
-            owner,
-            ?expected,
-            "writes were not observed in time; relisting"
-        );
+        warn!(owner, ?expected, "writes were not observed in time; relisting");
         let versions = expected.versions.iter();
         let overdue =
             versions.filter(|(kind, version)| self.progress(**kind).borrow().version < **version);
@@ -161,9 +154,7 @@ mod tests {
     async fn a_reconcile_waits_for_the_version_of_its_own_write() {
         let cache = Arc::new(Cache::default());
         test_feed::pods(&cache, 10, &["a"]);
-        cache
-            .expectations
-            .record("owner", Write::Version(Kind::Pod, 12));
+        cache.expectations.record("owner", Write::Version(Kind::Pod, 12));
         assert!(cache.until_caught_up("owner").now_or_never().is_none());
         assert!(cache.until_caught_up("other").now_or_never().is_some());
         test_feed::pods(&cache, 12, &["a", "b"]);

@@ -235,10 +235,7 @@ impl Cache {
             let (source, router) = (source.clone(), Arc::clone(router));
             self.start_watch(*kind, source, router, &mut watches);
         }
-        watches.spawn(list_pods(
-            Arc::clone(&self.pods),
-            Arc::clone(&self.sidecars),
-        ));
+        watches.spawn(list_pods(Arc::clone(&self.pods), Arc::clone(&self.sidecars)));
         watches
     }
 
@@ -373,12 +370,7 @@ impl Cache {
     /// first one must not make a replica that works unready.
     pub(crate) fn missing(&self) -> Vec<Kind> {
         let unlisted = |kind: &Kind| self.progress(*kind).borrow().listed == 0;
-        self.sources
-            .keys()
-            .copied()
-            .filter(|kind| !is_for_sets(*kind))
-            .filter(unlisted)
-            .collect()
+        self.sources.keys().copied().filter(|kind| !is_for_sets(*kind)).filter(unlisted).collect()
     }
 
     /// The kinds that are currently watched. Namespaces, and the revisions of SidecarSets, are watched once there has
@@ -394,10 +386,7 @@ impl Cache {
         // revisions of sets after the kind SidecarSet. By then, the sets have been listed.
         for (kind, _) in self.watched() {
             // Cannot fail, because self holds the sender.
-            let _ = self
-                .progress(kind)
-                .wait_for(|progress| progress.listed > 0)
-                .await;
+            let _ = self.progress(kind).wait_for(|progress| progress.listed > 0).await;
         }
     }
 
@@ -426,9 +415,7 @@ impl Cache {
             let progress = progress.borrow();
             progress.started > progress.listed
         });
-        kinds
-            .map(|(kind, _)| reflector_of!(self, kind, reflector => reflector.last_event()))
-            .max()
+        kinds.map(|(kind, _)| reflector_of!(self, kind, reflector => reflector.last_event())).max()
     }
 
     async fn reach(&self, kind: Kind, version: u64) {

@@ -110,11 +110,7 @@ fn going(node: NodeSpec, keys: &[String]) -> Vec<Taint> {
     });
     let taints = node.taints.into_iter();
     let taints = taints.filter(|it| announces_removal(it, keys));
-    let taints = taints.map(|it| Taint {
-        key: it.key,
-        value: it.value,
-        effect: it.effect,
-    });
+    let taints = taints.map(|it| Taint { key: it.key, value: it.value, effect: it.effect });
     cordon.into_iter().chain(taints).collect()
 }
 
@@ -232,10 +228,7 @@ mod tests {
         let node = json!({"metadata": {"name": "node"}, "spec": spec});
         let node: NodeHead = serde_json::from_value(node).expect("a node");
         let keys: Vec<String> = keys.iter().map(|key| (*key).to_owned()).collect();
-        let settings = Settings {
-            going_taints: keys.into(),
-            ..Settings::default()
-        };
+        let settings = Settings { going_taints: keys.into(), ..Settings::default() };
         NodeState::new(node, &settings)
     }
 

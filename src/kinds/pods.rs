@@ -68,11 +68,7 @@ struct WholeMeta {
 
 /// Decodes a pod.
 fn read_pod(object: Object<'_>) -> Result<core::Pod, serde_json::Error> {
-    let WholePod {
-        metadata,
-        spec,
-        status,
-    } = object.read_within(MAX_POD_BYTES)?;
+    let WholePod { metadata, spec, status } = object.read_within(MAX_POD_BYTES)?;
     let metadata = ObjectMeta {
         namespace: metadata.namespace,
         name: metadata.name,
@@ -86,11 +82,7 @@ fn read_pod(object: Object<'_>) -> Result<core::Pod, serde_json::Error> {
         owner_references: metadata.owner_references,
         ..ObjectMeta::default()
     };
-    Ok(core::Pod {
-        metadata,
-        spec,
-        status,
-    })
+    Ok(core::Pod { metadata, spec, status })
 }
 
 impl CachedPod {
@@ -106,10 +98,8 @@ impl CachedPod {
     ) -> Result<Option<Self>, serde_json::Error> {
         let mut minimal = || {
             let mut minimal = MinimalPod::new(object.read_within(MAX_POD_BYTES)?, interner);
-            if let Some(annotated) = minimal
-                .annotated
-                .as_mut()
-                .filter(|it| keep_foreign && it.is_injected())
+            if let Some(annotated) =
+                minimal.annotated.as_mut().filter(|it| keep_foreign && it.is_injected())
             {
                 let previous = previous.and_then(CachedPod::with_containers);
                 let previous = previous.map(AsRef::as_ref);
@@ -332,9 +322,7 @@ impl MinimalPod {
         let annotations = meta.annotations.unwrap_or_default();
         let mut conditions = pod.status.conditions.iter().flatten();
         let labels = meta.labels.iter().flatten();
-        let labels: Vec<String> = labels
-            .map(|(key, value)| format!("{key}={value}"))
-            .collect();
+        let labels: Vec<String> = labels.map(|(key, value)| format!("{key}={value}")).collect();
         Self {
             namespace: interner.share(&meta.namespace),
             name: meta.name.into(),
@@ -410,11 +398,7 @@ impl MinimalPod {
             ..core::Pod::default()
         };
         let pod = slim(None, Origin::List, pod, &mut Interner::default());
-        pod.map(|pod| Pod {
-            phase: self.phase,
-            index: self.index(),
-            ..pod
-        })
+        pod.map(|pod| Pod { phase: self.phase, index: self.index(), ..pod })
     }
 }
 

@@ -14,9 +14,7 @@ type Quantities = BTreeMap<String, Quantity>;
 pub(super) fn canonical(resources: Option<&ResourceRequirements>) -> String {
     let amounts = |quantities: Option<&Quantities>| -> BTreeMap<String, String> {
         let quantities = quantities.into_iter().flatten();
-        quantities
-            .map(|(name, quantity)| (name.clone(), amount(quantity)))
-            .collect()
+        quantities.map(|(name, quantity)| (name.clone(), amount(quantity))).collect()
     };
     let part =
         |pick: fn(&ResourceRequirements) -> Option<&Quantities>| amounts(resources.and_then(pick));
@@ -57,10 +55,7 @@ mod tests {
         let quantities = requests
             .iter()
             .map(|(name, amount)| ((*name).to_owned(), Quantity((*amount).to_owned())));
-        ResourceRequirements {
-            requests: Some(quantities.collect()),
-            ..Default::default()
-        }
+        ResourceRequirements { requests: Some(quantities.collect()), ..Default::default() }
     }
 
     #[test]

@@ -163,10 +163,7 @@ impl Router {
             return;
         };
         let (old, new) = transition;
-        let mut keys = clusters
-            .keys
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut keys = clusters.keys.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(old) = old {
             keys.remove(&old.key());
         }
@@ -197,8 +194,7 @@ impl Router {
         {
             return;
         }
-        self.sidecars
-            .put_namespace(namespace.name(), new.as_deref());
+        self.sidecars.put_namespace(namespace.name(), new.as_deref());
         if old.is_none() {
             self.queue(self.read().in_namespace(namespace.name()));
         }
@@ -242,12 +238,7 @@ impl Router {
         if old == new {
             return;
         }
-        for set in self
-            .sidecars
-            .reaching(workload.namespace())
-            .into_iter()
-            .flatten()
-        {
+        for set in self.sidecars.reaching(workload.namespace()).into_iter().flatten() {
             (self.to_sidecar_sets)(ObjectKey::new("", &set.name));
         }
     }

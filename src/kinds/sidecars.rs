@@ -86,11 +86,7 @@ struct State {
 
 impl SidecarIndex {
     pub(super) fn new(scope: Option<&str>, policy: NamespacePolicy) -> Self {
-        Self {
-            scope: scope.map(str::to_owned),
-            policy,
-            ..Self::default()
-        }
+        Self { scope: scope.map(str::to_owned), policy, ..Self::default() }
     }
 
     /// Whether there is currently no set.
@@ -147,10 +143,7 @@ impl SidecarIndex {
     /// The names of all namespaces that a set does not reach. Tokens of the set may be left there.
     pub(crate) fn not_reached_by(&self, set: &Sidecars) -> Vec<String> {
         let state = self.read();
-        let others = state
-            .namespaces
-            .values()
-            .filter(|it| !set.reaches(it, &self.policy));
+        let others = state.namespaces.values().filter(|it| !set.reaches(it, &self.policy));
         others.map(|it| it.name.clone()).collect()
     }
 
@@ -216,9 +209,7 @@ impl SidecarIndex {
         let set = set.filter(|set| self.is_ours(&set.object));
         self.change(|state| {
             match set {
-                Some(set) => state
-                    .objects
-                    .insert(name.to_owned(), Arc::clone(&set.object)),
+                Some(set) => state.objects.insert(name.to_owned(), Arc::clone(&set.object)),
                 None => state.objects.remove(name),
             };
             state.parse(name);
@@ -258,9 +249,7 @@ impl SidecarIndex {
     pub(super) fn put_namespace(&self, name: &str, namespace: Option<&CachedNamespace>) {
         self.change(|state| {
             match namespace {
-                Some(it) => state
-                    .namespaces
-                    .insert(name.to_owned(), Arc::clone(&it.namespace)),
+                Some(it) => state.namespaces.insert(name.to_owned(), Arc::clone(&it.namespace)),
                 None => state.namespaces.remove(name),
             };
         });
@@ -275,8 +264,7 @@ impl SidecarIndex {
         let is_used = !state.sets.is_empty();
         drop(state);
         if is_used {
-            self.used
-                .send_if_modified(|used| !std::mem::replace(used, true));
+            self.used.send_if_modified(|used| !std::mem::replace(used, true));
         }
         if !opened.is_empty() {
             self.opened.send_modify(|it| it.extend(opened));

@@ -63,9 +63,7 @@ pub(super) fn slim(
         Control::None => None,
         Control::Foreign => return None,
     };
-    Some(slim_with_controller(
-        previous, origin, controller, pod, interner,
-    ))
+    Some(slim_with_controller(previous, origin, controller, pod, interner))
 }
 
 /// The slim form of any pod. `controller` is the uid of the workload that controls it; None if no workload does.
@@ -80,9 +78,7 @@ pub(super) fn slim_with_controller(
     let spec = pod.spec.unwrap_or_default();
     let status = pod.status.unwrap_or_default();
     let annotations = meta.annotations.unwrap_or_default();
-    let labels = Labels::new(meta.labels.unwrap_or_default(), |revision| {
-        interner.share(revision)
-    });
+    let labels = Labels::new(meta.labels.unwrap_or_default(), |revision| interner.share(revision));
     let revision = labels.revision();
     let gate = gate(&spec, &status);
     let containers = containers(&spec, &status, interner);
@@ -98,31 +94,23 @@ pub(super) fn slim_with_controller(
         uid: meta.uid.unwrap_or_default(),
         resource_version: version_number(&meta.resource_version.unwrap_or_default()),
         generation: meta.generation.unwrap_or_default(),
-        created: meta
-            .creation_timestamp
-            .map_or(Timestamp::UNIX_EPOCH, |time| time.0),
+        created: meta.creation_timestamp.map_or(Timestamp::UNIX_EPOCH, |time| time.0),
         terminating: meta.deletion_timestamp.is_some(),
         labels,
         controller,
         deletion_cost: cost(annotations.get(names::POD_DELETION_COST)),
         annotated: !annotations.is_empty(),
-        marked_deleting: annotations
-            .get(names::DELETING_ANNOTATION)
-            .is_some_and(|it| it == "true"),
+        marked_deleting: annotations.get(names::DELETING_ANNOTATION).is_some_and(|it| it == "true"),
         waiting_since: annotations
             .get(names::WAITING_SINCE_ANNOTATION)
             .map(|it| it.parse().unwrap_or(Timestamp::UNIX_EPOCH)),
-        move_requested: annotations
-            .get(names::MOVE_ANNOTATION)
-            .map(|it| match it.as_str() {
-                names::MOVE_NODE_GOING => MoveRequest::NodeGoing,
-                _ => MoveRequest::User,
-            }),
+        move_requested: annotations.get(names::MOVE_ANNOTATION).map(|it| match it.as_str() {
+            names::MOVE_NODE_GOING => MoveRequest::NodeGoing,
+            _ => MoveRequest::User,
+        }),
         released: annotations.contains_key(names::RELEASED_ANNOTATION),
         hot_patched: annotations.contains_key(names::HOT_PATCH_ANNOTATION),
-        index: annotations
-            .get(names::INDEX_ID)
-            .and_then(|index| index.parse().ok()),
+        index: annotations.get(names::INDEX_ID).and_then(|index| index.parse().ok()),
         sidecars: sidecar_marks(&annotations),
         record,
         phase: phase(status.phase.as_deref()),
@@ -197,16 +185,10 @@ fn ended_at_once(status: &core::PodStatus) -> Option<Arc<str>> {
     let reasons: Vec<&str> = reasons.map(String::as_str).collect();
     let container_reason = |it: &core::ContainerStatus| {
         let ended = it.state.as_ref()?.terminated.as_ref()?;
-        Some(format!(
-            "container {} ended with exit code {}",
-            it.name, ended.exit_code
-        ))
+        Some(format!("container {} ended with exit code {}", it.name, ended.exit_code))
     };
     let why = match reasons.is_empty() {
-        true => reported
-            .rev()
-            .find_map(container_reason)
-            .unwrap_or_default(),
+        true => reported.rev().find_map(container_reason).unwrap_or_default(),
         false => reasons.join(": "),
     };
     Some(why.into())
@@ -257,10 +239,7 @@ fn ready_since(status: &core::PodStatus) -> Option<Timestamp> {
 
 fn gate(spec: &core::PodSpec, status: &core::PodStatus) -> Gate {
     let gates = spec.readiness_gates.as_deref().unwrap_or_default();
-    if !gates
-        .iter()
-        .any(|gate| gate.condition_type == names::IN_PLACE_GATE)
-    {
+    if !gates.iter().any(|gate| gate.condition_type == names::IN_PLACE_GATE) {
         return Gate::None;
     }
     match condition(status, names::IN_PLACE_GATE) {
@@ -291,11 +270,7 @@ fn containers(
     status: &core::PodStatus,
     interner: &mut Interner,
 ) -> Vec<Container> {
-    let regular = spec
-        .containers
-        .iter()
-        .enumerate()
-        .map(|indexed| (false, indexed));
+    let regular = spec.containers.iter().enumerate().map(|indexed| (false, indexed));
     let init = spec.init_containers.as_deref().unwrap_or_default();
     let sidecars = init
         .iter()

@@ -127,10 +127,7 @@ mod tests {
     }
 
     fn ended() -> HookRunStatus {
-        HookRunStatus {
-            phase: HookPhase::Successful,
-            ..HookRunStatus::default()
-        }
+        HookRunStatus { phase: HookPhase::Successful, ..HookRunStatus::default() }
     }
 
     #[test]

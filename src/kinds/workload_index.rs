@@ -91,9 +91,7 @@ impl WorkloadIndex {
                 .chain(label.map(IndexKey::Label))
                 .collect(),
             deletes_pods_on_lost_nodes: object.forces_pods_off_lost_nodes()
-                || object
-                    .protection()
-                    .is_some_and(|it| it.pods == PodProtection::Guarded),
+                || object.protection().is_some_and(|it| it.pods == PodProtection::Guarded),
             is_updated_in_place: object.update_type() == UpdateStrategyType::InplaceUpdate,
             has_sidecars: has_sidecars(object.pod_template()),
             moves_off_nodes: object
@@ -137,10 +135,7 @@ impl WorkloadIndex {
             Some(found.len())
         };
         let labels = workload.object.label_selector().match_labels.clone();
-        labels
-            .unwrap_or_default()
-            .into_iter()
-            .min_by_key(count_others)
+        labels.unwrap_or_default().into_iter().min_by_key(count_others)
     }
 
     /// The workload with this uid, if it is in this namespace. An object of another namespace that names the uid does not

@@ -43,9 +43,7 @@ where
             None => {
                 return Err(RunError::Behind {
                     limit: started.elapsed(),
-                    why: why
-                        .take()
-                        .unwrap_or_else(|| "no response to a list or watch".to_owned()),
+                    why: why.take().unwrap_or_else(|| "no response to a list or watch".to_owned()),
                 });
             }
         }
@@ -76,11 +74,7 @@ mod tests {
 
     fn forbidden() -> kube::Error {
         let message = "pods is forbidden: cannot list resource pods";
-        kube::Error::Api(
-            kube::core::Status::failure(message, "Forbidden")
-                .with_code(403)
-                .boxed(),
-        )
+        kube::Error::Api(kube::core::Status::failure(message, "Forbidden").with_code(403).boxed())
     }
 
     #[tokio::test(start_paused = true)]
@@ -88,16 +82,9 @@ mod tests {
         let started = Instant::now();
         let result = retry_for(LIMIT, || async { Err(forbidden()) }, || None).await;
         let error = result.expect_err("a permission is missing").to_string();
-        assert!(
-            error.contains("30 s") && error.contains("cannot list resource pods"),
-            "{error}"
-        );
+        assert!(error.contains("30 s") && error.contains("cannot list resource pods"), "{error}");
         assert_eq!(started.elapsed(), LIMIT);
-        assert!(
-            retry_for(LIMIT, std::future::pending, || None)
-                .await
-                .is_err()
-        );
+        assert!(retry_for(LIMIT, std::future::pending, || None).await.is_err());
     }
 
     #[tokio::test(start_paused = true)]

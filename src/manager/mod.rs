@@ -131,10 +131,7 @@ pub async fn run(options: Options) -> Result<(), RunError> {
         None => WebhookState::NotServed,
     });
     let routes = http::routes(Arc::clone(&health));
-    let connections = [
-        inbound::Connections::default(),
-        inbound::Connections::default(),
-    ];
+    let connections = [inbound::Connections::default(), inbound::Connections::default()];
     let [of_http, of_webhook] = connections.clone();
     let serving = inbound::serve(listener, None, routes, of_http);
     background.spawn_on(serving, inbound_runtime.handle());

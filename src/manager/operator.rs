@@ -31,35 +31,16 @@ use gamekeeper_core::sidecar_set::WebhookState;
 use gamekeeper_core::workload::Planned;
 
 /// The limits on concurrent reconciles of workloads of one kind.
-const WORKLOAD_CAPACITY: Capacity = Capacity {
-    shared: 64,
-    per_namespace: 48,
-    reserved: 4,
-};
+const WORKLOAD_CAPACITY: Capacity = Capacity { shared: 64, per_namespace: 48, reserved: 4 };
 /// The limits on concurrent reconciles of HookRuns; most of these reconciles wait for a permit to write.
-const HOOK_RUN_CAPACITY: Capacity = Capacity {
-    shared: 16_384,
-    per_namespace: 12_288,
-    reserved: 64,
-};
+const HOOK_RUN_CAPACITY: Capacity =
+    Capacity { shared: 16_384, per_namespace: 12_288, reserved: 64 };
 /// The limits on concurrent reconciles of HookTemplates; these reconciles never wait.
-const HOOK_TEMPLATE_CAPACITY: Capacity = Capacity {
-    shared: 4,
-    per_namespace: 2,
-    reserved: 2,
-};
+const HOOK_TEMPLATE_CAPACITY: Capacity = Capacity { shared: 4, per_namespace: 2, reserved: 2 };
 /// The limits on concurrent reconciles of SidecarSets, which have no namespace.
-const SIDECAR_SET_CAPACITY: Capacity = Capacity {
-    shared: 4,
-    per_namespace: 4,
-    reserved: 4,
-};
+const SIDECAR_SET_CAPACITY: Capacity = Capacity { shared: 4, per_namespace: 4, reserved: 4 };
 /// The limits on concurrent reconciles of Clusters, of which there is seldom more than one.
-const CLUSTER_CAPACITY: Capacity = Capacity {
-    shared: 4,
-    per_namespace: 4,
-    reserved: 1,
-};
+const CLUSTER_CAPACITY: Capacity = Capacity { shared: 4, per_namespace: 4, reserved: 1 };
 /// How long reconciles may take to finish at shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the caches of a new leader may take to catch up with the API server, while nothing of a list arrives.
@@ -360,9 +341,8 @@ impl Operator {
         add_all(&self.clusters, &self.cache.clusters);
         let (requests, events) = (self.requests.clone(), self.events.clone());
         let cache = Arc::clone(&self.cache);
-        let controller = Arc::new(Clusters::new(
-            cache, requests, events, unreadable, planners, image,
-        ));
+        let controller =
+            Arc::new(Clusters::new(cache, requests, events, unreadable, planners, image));
         let reconcile = move |key| Arc::clone(&controller).reconcile(key);
         work(Arc::clone(&self.clusters), stop, reconcile).await;
     }

@@ -205,9 +205,7 @@ fn log_level(text: &str) -> Result<String, String> {
         ));
     }
     let parsed = EnvFilter::builder().parse(text);
-    parsed
-        .map(|_| text.to_owned())
-        .map_err(|error| error.to_string())
+    parsed.map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

@@ -25,12 +25,7 @@ const INTERVAL: Duration = Duration::from_secs(2);
 /// A lease that has not been renewed for this long is not held by a running operator.
 const MAX_LEASE_AGE: SignedDuration = SignedDuration::from_secs(15);
 /// The kinds that the chart always installs.
-const RESOURCES: [&str; 4] = [
-    "gamedeployments",
-    "gamestatefulsets",
-    "hookruns",
-    "hooktemplates",
-];
+const RESOURCES: [&str; 4] = ["gamedeployments", "gamestatefulsets", "hookruns", "hooktemplates"];
 
 /// Flags of `gamekeeper wait-for`.
 #[derive(Args, Clone, Debug)]
@@ -60,11 +55,7 @@ pub async fn wait(options: &Options) -> Result<(), RunError> {
     // Fails only if a crypto provider is already installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let config = Config::infer().await?;
-    let client = client(
-        &config,
-        Arc::clone(&Fence::always_open()),
-        &Counters::default().requests,
-    )?;
+    let client = client(&config, Arc::clone(&Fence::always_open()), &Counters::default().requests)?;
     let mut last = None;
     loop {
         let checked = match options.what {
@@ -117,9 +108,7 @@ fn why_not_ready(nodes: &[Node]) -> Option<String> {
     }
     let is_ready = |node: &&Node| {
         let status = node.status.as_ref();
-        let mut conditions = status
-            .into_iter()
-            .flat_map(|it| it.conditions.iter().flatten());
+        let mut conditions = status.into_iter().flat_map(|it| it.conditions.iter().flatten());
         conditions.any(|it| it.type_ == "Ready" && it.status == "True")
     };
     let node = nodes.iter().find(|node| !is_ready(node))?;
@@ -170,10 +159,7 @@ mod tests {
         assert!(why_not_ready(&[]).is_some());
         assert_eq!(why_not_ready(&[node("a", "True")]), None);
         let nodes = [node("a", "True"), node("b", "Unknown")];
-        assert_eq!(
-            why_not_ready(&nodes).as_deref(),
-            Some("node b is not ready")
-        );
+        assert_eq!(why_not_ready(&nodes).as_deref(), Some("node b is not ready"));
     }
 
     #[test]

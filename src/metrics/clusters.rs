@@ -49,10 +49,7 @@ pub(super) fn read(cache: &Cache, now: Timestamp) -> Clusters {
         let seconds = in_progress.entry(key).or_default();
         *seconds = seconds.max(since(started));
     }
-    Clusters {
-        failing: failing.collect(),
-        in_progress,
-    }
+    Clusters { failing: failing.collect(), in_progress }
 }
 
 /// The Cluster, the condition and the start of an attempt; None if the run is not an attempt in progress.
@@ -82,10 +79,7 @@ fn encode_seconds(
     to: &mut DescriptorEncoder<'_>,
 ) -> fmt::Result {
     let series = seconds.iter().map(|((cluster, condition), seconds)| {
-        let labels = [
-            ("name", cluster.as_str()),
-            ("condition", condition.as_str()),
-        ];
+        let labels = [("name", cluster.as_str()), ("condition", condition.as_str())];
         (labels, *seconds)
     });
     encode_family(to, name, help, series)

@@ -22,9 +22,8 @@ impl Sums {
             return;
         };
         let name = series.split('{').next().unwrap_or_default();
-        let is_part = ["_bucket", "_sum", "_count", "_total"]
-            .iter()
-            .any(|part| name.ends_with(part));
+        let is_part =
+            ["_bucket", "_sum", "_count", "_total"].iter().any(|part| name.ends_with(part));
         let sum = self.sums.entry(folded(series));
         let sum = sum.or_insert(match name.ends_with("_min") {
             true => f64::INFINITY,
@@ -46,9 +45,7 @@ impl Sums {
         family.clone_into(&mut self.family);
         let sums = std::mem::take(&mut self.sums);
         let lines = sums.into_iter();
-        lines
-            .map(|(series, sum)| format!("{series} {sum}"))
-            .collect()
+        lines.map(|(series, sum)| format!("{series} {sum}")).collect()
     }
 }
 

@@ -42,10 +42,7 @@ type GoingNodes<'a> = HashMap<&'a str, GoingNode<'a>>;
 pub(super) fn read(cache: &Cache, first_seen: &FirstSeen, now: Timestamp) -> Guarded {
     let nodes = cache.nodes.store().all();
     let going = first_seen.going(nodes.iter().map(AsRef::as_ref), now);
-    let mut guarded = Guarded {
-        orphans: orphans(cache),
-        ..Guarded::default()
-    };
+    let mut guarded = Guarded { orphans: orphans(cache), ..Guarded::default() };
     guarded.add_waits(cache, &cache.game_deployments, &going, now);
     guarded.add_waits(cache, &cache.game_stateful_sets, &going, now);
     guarded
@@ -147,10 +144,7 @@ fn orphans(cache: &Cache) -> BTreeMap<String, f64> {
 /// The uids of all workloads of a kind, including those that cannot be decoded.
 fn uids_of<K: GameWorkload>(workloads: &Reflector<Whole<K>>) -> BTreeSet<String> {
     let workloads_read = workloads.store().all();
-    let mut uids: BTreeSet<_> = workloads_read
-        .iter()
-        .map(|it| it.uid().to_owned())
-        .collect();
+    let mut uids: BTreeSet<_> = workloads_read.iter().map(|it| it.uid().to_owned()).collect();
     let unreadable = workloads.all_unreadable();
     uids.extend(unreadable.values().map(|it| it.uid.clone()));
     uids
@@ -180,9 +174,7 @@ mod tests {
             },
         });
         let workload: GameDeployment = serde_json::from_value(workload).expect("a workload");
-        cache
-            .game_deployments
-            .show(1, vec![Whole::new(workload, false)]);
+        cache.game_deployments.show(1, vec![Whole::new(workload, false)]);
     }
 
     /// A running pod on the node `node`, guarded and controlled by the workload with this uid, with these changes.
@@ -256,11 +248,9 @@ mod tests {
         let unguarded = json!({"metadata": {"labels": {GUARDED_LABEL: null}}});
         let ended = json!({"status": {"phase": "Failed"}});
         let elsewhere = json!({"spec": {"nodeName": "other"}});
-        for (case, changes) in [
-            ("unguarded", unguarded),
-            ("ended", ended),
-            ("elsewhere", elsewhere),
-        ] {
+        for (case, changes) in
+            [("unguarded", unguarded), ("ended", ended), ("elsewhere", elsewhere)]
+        {
             let (cache, seen) = (Cache::default(), FirstSeen::default());
             show_workload(&cache, json!([]));
             show_node(&cache, cordon.clone());

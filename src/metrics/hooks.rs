@@ -60,10 +60,7 @@ impl Hooks {
         let phase = status.phase.to_string();
         if let Some(started) = status.started_at {
             let end = status.finished_at.as_ref().map_or(now, |it| it.0);
-            let labels = SurvivalLabels {
-                owner: owners.owner(run),
-                phase: phase.clone(),
-            };
+            let labels = SurvivalLabels { owner: owners.owner(run), phase: phase.clone() };
             raise(&mut self.survival, labels, seconds(started.0, end));
         }
         let Some(key) = workload_point(run, owners) else {
@@ -92,11 +89,7 @@ impl Hooks {
             name: meta.name.clone().unwrap_or_default(),
         };
         let point = HookPoint::PreDelete;
-        raise(
-            &mut self.waits,
-            WorkloadPoint { workload, point },
-            seconds(since, now),
-        );
+        raise(&mut self.waits, WorkloadPoint { workload, point }, seconds(since, now));
     }
 
     pub(super) fn encode(&self, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
@@ -127,9 +120,7 @@ impl WorkloadPoint {
 fn workload_point(run: &HookRun, owners: &Owners) -> Option<WorkloadPoint> {
     let (kind, point) = point(run)?;
     let namespace = run.metadata.namespace.as_deref()?;
-    let (_, owner) = run
-        .controlling_workload()
-        .filter(|(owner_kind, _)| *owner_kind == kind)?;
+    let (_, owner) = run.controlling_workload().filter(|(owner_kind, _)| *owner_kind == kind)?;
     owners.has(kind, namespace, owner).then(|| WorkloadPoint {
         workload: WorkloadLabels {
             kind,

@@ -64,12 +64,7 @@ impl MetricsRegistry {
         cache: Arc<Cache>,
         fence: Arc<Fence>,
     ) -> Self {
-        let Counters {
-            writes,
-            hooks,
-            requests,
-            admission,
-        } = counters;
+        let Counters { writes, hooks, requests, admission } = counters;
         let mut registry = Registry::default();
         let state = State {
             cache: Arc::clone(&cache),
@@ -90,12 +85,7 @@ impl MetricsRegistry {
         for collector in collectors {
             registry.register_collector(collector);
         }
-        Self {
-            registry,
-            cache,
-            writes,
-            hooks,
-        }
+        Self { registry, cache, writes, hooks }
     }
 
     pub(crate) fn page(&self) -> Result<Page, fmt::Error> {
@@ -107,9 +97,8 @@ impl MetricsRegistry {
     pub(crate) fn remove_deleted(&self) {
         // Collected before the counters are locked.
         let owners = Owners::read(&self.cache);
-        self.writes.retain(Instant::now(), |kind, namespace, name| {
-            owners.has_name(kind, namespace, name)
-        });
+        self.writes
+            .retain(Instant::now(), |kind, namespace, name| owners.has_name(kind, namespace, name));
         self.hooks.retain(&owners.owners());
     }
 }
@@ -172,9 +161,7 @@ fn encode_cache(cache: &Cache, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let lists = kinds.iter().map(|it| (label(it), it.lists));
     let help = "Full lists of a kind that were started";
     encode_family(to, "gamekeeper_cache_lists", help, lists)?;
-    let last_event = kinds
-        .iter()
-        .map(|it| (label(it), it.last_event.elapsed().as_secs_f64()));
+    let last_event = kinds.iter().map(|it| (label(it), it.last_event.elapsed().as_secs_f64()));
     let help = "Time since the last watch event of a kind; there is a bookmark once a minute";
     encode_family(to, "gamekeeper_cache_silence_seconds", help, last_event)
 }

@@ -60,9 +60,7 @@ impl Owners {
     }
 
     pub(super) fn owner(&self, run: &HookRun) -> RunOwner {
-        RunOwner::of(run, |kind, namespace, owner| {
-            self.has(kind, namespace, owner)
-        })
+        RunOwner::of(run, |kind, namespace, owner| self.has(kind, namespace, owner))
     }
 
     /// All possible owners of runs, including an empty owner for each namespace with runs.
@@ -74,10 +72,11 @@ impl Owners {
                 owners.extend(names.map(|name| RunOwner::workload(kind, namespace, name)));
             }
         }
-        owners.extend(self.with_runs.iter().map(|namespace| RunOwner {
-            namespace: namespace.clone(),
-            owner: String::new(),
-        }));
+        owners.extend(
+            self.with_runs
+                .iter()
+                .map(|namespace| RunOwner { namespace: namespace.clone(), owner: String::new() }),
+        );
         owners
     }
 }

@@ -29,10 +29,7 @@ pub(crate) struct Page {
 impl Page {
     /// A page that consists of a single piece.
     pub(crate) fn of(text: &'static str) -> Self {
-        Self {
-            pieces: vec![Bytes::from_static(text.as_bytes())],
-            length: text.len(),
-        }
+        Self { pieces: vec![Bytes::from_static(text.as_bytes())], length: text.len() }
     }
 
     /// The length, in bytes.
@@ -259,9 +256,7 @@ mod tests {
             }
             counts.encode(&mut to, "pods", "Pods")?;
             timings.encode_with_extremes(&mut to, "took_seconds", "Took")?;
-            let waits = all()
-                .enumerate()
-                .map(|(index, labels)| (labels, index as f64));
+            let waits = all().enumerate().map(|(index, labels)| (labels, index as f64));
             encode_family(&mut to, "wait_seconds", "Longest wait", waits)
         }
     }
@@ -275,9 +270,7 @@ mod tests {
         let text = page.text();
         let lines = |start: &str| text.lines().filter(|it| it.starts_with(start)).count();
         let of = |metric: &str, namespace: &str| {
-            lines(&format!(
-                "{metric}{{kind=\"GameDeployment\",namespace=\"{namespace}\""
-            ))
+            lines(&format!("{metric}{{kind=\"GameDeployment\",namespace=\"{namespace}\""))
         };
         assert_eq!(of("pods_total", "large"), 300);
         assert_eq!(of("pods_total", "small"), 3);

@@ -19,9 +19,7 @@ impl Process {
     /// The metrics of a process that starts now.
     pub(super) fn starting() -> Self {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        Self {
-            started_at: now.unwrap_or_default(),
-        }
+        Self { started_at: now.unwrap_or_default() }
     }
 }
 
@@ -56,9 +54,7 @@ fn processor_seconds() -> Option<f64> {
 
 fn resident_bytes() -> Option<f64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     let kilobytes: f64 = line.split_whitespace().next()?.parse().ok()?;
     Some(kilobytes * 1024.0)
 }

@@ -86,11 +86,7 @@ impl Best {
             since: if is_progress { now } else { self.since },
             snapshot: Snapshot {
                 existing: snapshot.existing.min(fewest),
-                counts: [
-                    updated.max(most[0]),
-                    ready.max(most[1]),
-                    available.max(most[2]),
-                ],
+                counts: [updated.max(most[0]), ready.max(most[1]), available.max(most[2])],
                 ..snapshot
             },
         }
@@ -121,12 +117,7 @@ mod tests {
     }
 
     fn snapshot(existing: i32, counts: [i32; 3]) -> Snapshot {
-        Snapshot {
-            desired: 10,
-            existing,
-            counts,
-            ..Snapshot::default()
-        }
+        Snapshot { desired: 10, existing, counts, ..Snapshot::default() }
     }
 
     fn target(snapshot: Snapshot, revision: &str, step: i32) -> Snapshot {
@@ -157,10 +148,7 @@ mod tests {
     #[test]
     fn a_new_revision_a_new_step_and_the_end_of_a_pause_are_progress() {
         let done = || snapshot(10, [10, 10, 10]);
-        let paused = || Snapshot {
-            paused: true,
-            ..target(snapshot(10, [0, 0, 10]), "b", 1)
-        };
+        let paused = || Snapshot { paused: true, ..target(snapshot(10, [0, 0, 10]), "b", 1) };
         let snapshots = [
             target(done(), "a", 0),
             target(done(), "a", 0),

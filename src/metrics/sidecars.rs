@@ -26,9 +26,7 @@ pub(super) fn encode(cache: &Cache, leads: bool, to: &mut DescriptorEncoder<'_>)
         true => cache.sidecar_sets.store().all(),
         false => Vec::new(),
     };
-    let sets = sets
-        .iter()
-        .filter(|set| cache.sidecars.is_ours(&set.object));
+    let sets = sets.iter().filter(|set| cache.sidecars.is_ours(&set.object));
     let pods = sets.flat_map(|set| {
         let status = set.object.status.clone().unwrap_or_default();
         STATES.map(|(state, count)| {

@@ -24,11 +24,7 @@ impl World {
         let counters = Counters::default();
         let queues = Queues(vec![("gamedeployment", Arc::new(Queue::default()))]);
         let registry = MetricsRegistry::new(counters.clone(), queues, Arc::clone(&cache), fence);
-        World {
-            cache,
-            counters,
-            registry,
-        }
+        World { cache, counters, registry }
     }
 
     /// A leader in a cluster that has a GameStatefulSet, and a GameDeployment with this status.
@@ -137,9 +133,7 @@ fn a_rollout_has_metrics_of_its_step_state_and_age() {
     world.assert_line(&format!("gamekeeper_rollout_step{{{labels}}} 1.0"));
     world.assert_line(&format!("gamekeeper_rollout_steps{{{labels}}} 2.0"));
     let reason = "reason=\"PausedByCanaryPauseStep\"";
-    world.assert_line(&format!(
-        "gamekeeper_rollout_state{{{labels},{reason}}} 1.0"
-    ));
+    world.assert_line(&format!("gamekeeper_rollout_state{{{labels},{reason}}} 1.0"));
     let page = world.page();
     let age = page.lines().find_map(|line| {
         let age = line.strip_prefix("gamekeeper_rollout_age_seconds{")?;
@@ -173,9 +167,7 @@ fn each_owner_has_the_number_of_its_hook_runs_and_the_age_of_the_oldest() {
     let runs = vec![run("young", 10), run("old", 5_000)];
     world.cache.hook_runs.show(1, runs);
     let labels = "kind=\"GameDeployment\",namespace=\"games\",name=\"lobby\",point=\"PreDelete\"";
-    world.assert_line(&format!(
-        "gamekeeper_hook_runs{{{labels},phase=\"Running\"}} 2.0"
-    ));
+    world.assert_line(&format!("gamekeeper_hook_runs{{{labels},phase=\"Running\"}} 2.0"));
     let page = world.page();
     for series in [
         format!("gamekeeper_hook_wait_seconds{{{labels}}}"),
@@ -184,12 +176,7 @@ fn each_owner_has_the_number_of_its_hook_runs_and_the_age_of_the_oldest() {
             .to_owned(),
     ] {
         let mut found = page.lines().filter_map(|it| it.strip_prefix(&*series));
-        let oldest: f64 = found
-            .next()
-            .expect("a line")
-            .trim()
-            .parse()
-            .expect("a number");
+        let oldest: f64 = found.next().expect("a line").trim().parse().expect("a number");
         assert!((5_000.0..5_100.0).contains(&oldest), "{series} {oldest}");
     }
 }
@@ -245,9 +232,7 @@ fn generations_are_unobserved_until_the_status_reflects_them() {
         [("2", 3, None, 2), ("3", 5, None, 0), ("4", 4, deleted, 0)]
     {
         world.show(vec![deployment(version, observed, deleted)]);
-        world.assert_line(&format!(
-            "gamekeeper_unobserved_generations{{{labels}}} {unobserved}.0"
-        ));
+        world.assert_line(&format!("gamekeeper_unobserved_generations{{{labels}}} {unobserved}.0"));
     }
 }
 
@@ -264,9 +249,7 @@ fn the_series_of_a_workload_are_removed_with_it() {
     writes.reconciled(labels(WorkloadKind::GameDeployment, "lobby"), true, took);
     writes.reconciled(labels(WorkloadKind::GameStatefulSet, "zone"), true, took);
     let name = "bkbcs_gamedeployment_reconcile_duration_seconds_bucket";
-    world.assert_line(&format!(
-        "{name}{{le=\"10\",gd=\"games/lobby\",status=\"success\"}} 1"
-    ));
+    world.assert_line(&format!("{name}{{le=\"10\",gd=\"games/lobby\",status=\"success\"}} 1"));
     world.show(Vec::new());
     let page = world.page();
     assert!(!page.contains("lobby"), "{page}");
@@ -286,17 +269,10 @@ fn the_series_of_a_sidecar_set_show_the_counts_in_its_status() {
         },
     });
     let set: SidecarSet = serde_json::from_value(set).expect("a set");
-    world
-        .cache
-        .sidecar_sets
-        .show(1, vec![Whole::new(set, true)]);
-    for (state, count) in [
-        ("matched", 5),
-        ("updated", 4),
-        ("ready", 3),
-        ("updated_ready", 2),
-        ("uninjected", 1),
-    ] {
+    world.cache.sidecar_sets.show(1, vec![Whole::new(set, true)]);
+    for (state, count) in
+        [("matched", 5), ("updated", 4), ("ready", 3), ("updated_ready", 2), ("uninjected", 1)]
+    {
         world.assert_line(&format!(
             "gamekeeper_sidecar_set_pods{{name=\"log\",state=\"{state}\"}} {count}.0"
         ));

@@ -40,13 +40,8 @@ impl Waits {
         let revision = revision.cloned().unwrap_or_default();
         let namespace = meta.namespace.clone().unwrap_or_default();
         let mut waits = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let new = Wait {
-            since: created,
-            last_seen: now,
-        };
-        let wait = waits
-            .entry((namespace, point, uid, revision))
-            .or_insert(new);
+        let new = Wait { since: created, last_seen: now };
+        let wait = waits.entry((namespace, point, uid, revision)).or_insert(new);
         wait.since = wait.since.min(created);
         wait.last_seen = now;
         wait.since
@@ -95,10 +90,7 @@ mod tests {
         let waits = Waits::default();
         let since = |uid, revision: &str, created| {
             let mut run = run(uid, "pod", created);
-            let label = (
-                names::RUN_POD_REVISION_LABEL.to_owned(),
-                revision.to_owned(),
-            );
+            let label = (names::RUN_POD_REVISION_LABEL.to_owned(), revision.to_owned());
             run.metadata.labels = Some([label].into());
             waits.since(&run, HookPoint::PreInplace, at(created))
         };

@@ -123,28 +123,18 @@ impl Workload {
 
 /// The labels of a workload in metrics that bk-bcs does not have.
 pub(super) fn labels(workload: &WorkloadLabels) -> [(&'static str, &str); 3] {
-    [
-        ("kind", workload.kind.as_str()),
-        ("namespace", &workload.namespace),
-        ("name", &workload.name),
-    ]
+    [("kind", workload.kind.as_str()), ("namespace", &workload.namespace), ("name", &workload.name)]
 }
 
 type Count = fn(&Workload) -> i32;
 
 const REPLICAS: [(&str, &str, Count); 4] = [
     ("replicas", "Desired pods", |it| it.desired),
-    ("ready_replicas", "Ready pods", |it| {
-        it.status.ready_replicas
+    ("ready_replicas", "Ready pods", |it| it.status.ready_replicas),
+    ("updated_replicas", "Pods at the update revision", |it| it.status.updated_replicas),
+    ("updated_ready_replicas", "Pods at the update revision that are ready", |it| {
+        it.status.updated_ready_replicas
     }),
-    ("updated_replicas", "Pods at the update revision", |it| {
-        it.status.updated_replicas
-    }),
-    (
-        "updated_ready_replicas",
-        "Pods at the update revision that are ready",
-        |it| it.status.updated_ready_replicas,
-    ),
 ];
 
 const STATES: [(&str, Count); 6] = [
@@ -167,15 +157,13 @@ pub(super) fn encode(
     ] {
         let mut counts = REPLICAS.to_vec();
         counts.push(match kind {
-            WorkloadKind::GameDeployment => (
-                "available_replicas",
-                "Pods that have been ready for minReadySeconds",
-                |it| it.status.available_replicas,
-            ),
-            WorkloadKind::GameStatefulSet => {
-                ("current_replicas", "Pods at the stable revision", |it| {
-                    it.current
+            WorkloadKind::GameDeployment => {
+                ("available_replicas", "Pods that have been ready for minReadySeconds", |it| {
+                    it.status.available_replicas
                 })
+            }
+            WorkloadKind::GameStatefulSet => {
+                ("current_replicas", "Pods at the stable revision", |it| it.current)
             }
         });
         for (name, help, count) in counts {
@@ -205,12 +193,7 @@ fn encode_state(workloads: &[Workload], to: &mut DescriptorEncoder<'_>) -> fmt::
     let help = "Index of the canary step; the number of steps when all are completed";
     encode_family(to, "gamekeeper_rollout_step", help, step)?;
     let steps = with_steps().map(|it| (it.labels(), it.steps as f64));
-    encode_family(
-        to,
-        "gamekeeper_rollout_steps",
-        "Number of canary steps",
-        steps,
-    )?;
+    encode_family(to, "gamekeeper_rollout_steps", "Number of canary steps", steps)?;
     let states = workloads.iter().filter_map(|it| {
         let progressing = it.status.condition(ConditionType::Progressing)?;
         let reason = ("reason", progressing.reason.as_str());
@@ -219,9 +202,7 @@ fn encode_state(workloads: &[Workload], to: &mut DescriptorEncoder<'_>) -> fmt::
     });
     let help = "1 for the reason of condition Progressing";
     encode_family(to, "gamekeeper_rollout_state", help, states)?;
-    let unobserved = workloads
-        .iter()
-        .map(|it| (it.labels(), it.unobserved as f64));
+    let unobserved = workloads.iter().map(|it| (it.labels(), it.unobserved as f64));
     let help = "Generations of the spec that the status does not reflect yet";
     encode_family(to, "gamekeeper_unobserved_generations", help, unobserved)?;
     encode_guards(workloads, to)
@@ -232,11 +213,7 @@ fn encode_guards(workloads: &[Workload], to: &mut DescriptorEncoder<'_>) -> fmt:
         let protection = it.status.protection.as_ref();
         let counts = protection.map(|protection| {
             let waiting = i32::try_from(protection.waiting.len()).unwrap_or(i32::MAX);
-            [
-                ("guarded", protection.guarded),
-                ("moving", protection.moving),
-                ("waiting", waiting),
-            ]
+            [("guarded", protection.guarded), ("moving", protection.moving), ("waiting", waiting)]
         });
         counts.into_iter().flatten().map(|(state, count)| {
             let [kind, namespace, name] = it.labels();
@@ -244,12 +221,7 @@ fn encode_guards(workloads: &[Workload], to: &mut DescriptorEncoder<'_>) -> fmt:
             (labels, f64::from(count))
         })
     });
-    encode_family(
-        to,
-        "gamekeeper_guarded_pods",
-        "Guarded pods of a workload",
-        pods,
-    )?;
+    encode_family(to, "gamekeeper_guarded_pods", "Guarded pods of a workload", pods)?;
     let guards = workloads.iter().filter_map(|it| {
         let condition = it.status.condition(ConditionType::Guarded)?;
         Some((it.labels(), f64::from(u8::from(condition.status == "True"))))
@@ -266,9 +238,7 @@ fn encode_times(
     let idle = workloads.iter().map(|it| (it.labels(), it.idle));
     let help = "Time since the workload last made progress toward its spec";
     encode_family(to, "gamekeeper_rollout_idle_seconds", help, idle)?;
-    let ages = workloads
-        .iter()
-        .filter_map(|it| Some((it.labels(), it.age(now)?)));
+    let ages = workloads.iter().filter_map(|it| Some((it.labels(), it.age(now)?)));
     let help = "Time since the workload stopped matching its spec; 0 while it matches";
     encode_family(to, "gamekeeper_rollout_age_seconds", help, ages)
 }

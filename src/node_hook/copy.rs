@@ -41,10 +41,7 @@ pub(super) fn open(src: &Path, dst: &Path) -> Result<Vec<Copy>, NotRun> {
     }
     if copies.is_empty() {
         // A missing ConfigMap is mounted as an empty directory.
-        return Err(NotRun::Source(format!(
-            "there is no file in {} ({READ_FROM})",
-            src.display()
-        )));
+        return Err(NotRun::Source(format!("there is no file in {} ({READ_FROM})", src.display())));
     }
     copies.sort_by(|a, b| a.dst.cmp(&b.dst));
     Ok(copies)
@@ -62,17 +59,10 @@ fn open_regular(root: &Path, src: &Path, dst: PathBuf) -> Result<Copy, NotRun> {
         )));
     }
     if !kind.is_file() {
-        return Err(NotRun::Source(format!(
-            "{} is not a regular file",
-            src.display()
-        )));
+        return Err(NotRun::Source(format!("{} is not a regular file", src.display())));
     }
     let from = File::open(&found).map_err(NotRun::io(format!("cannot open {}", src.display())))?;
-    Ok(Copy {
-        from,
-        src: src.to_owned(),
-        dst,
-    })
+    Ok(Copy { from, src: src.to_owned(), dst })
 }
 
 /// Follows links. The resulting path must lie within `root`.
@@ -117,11 +107,7 @@ impl Copy {
             _ => {}
         }
         let mut options = OpenOptions::new();
-        let mut to = options
-            .write(true)
-            .create_new(true)
-            .mode(MODE)
-            .open(&temporary)?;
+        let mut to = options.write(true).create_new(true).mode(MODE).open(&temporary)?;
         io::copy(&mut self.from, &mut to)?;
         // The mode must not depend on the umask.
         to.set_permissions(Permissions::from_mode(MODE))?;

@@ -49,10 +49,7 @@ pub struct Options {
 #[derive(Debug, thiserror::Error)]
 enum NotRun {
     #[error("{message}")]
-    Io {
-        message: String,
-        source: std::io::Error,
-    },
+    Io { message: String, source: std::io::Error },
     #[error("{0}")]
     Source(String),
 }
@@ -68,9 +65,7 @@ impl NotRun {
 /// requires that for a change of the mount namespace.
 pub fn run(options: &Options) -> u8 {
     // The log is in the container, so it is opened before entering the node's namespace.
-    let log = OpenOptions::new()
-        .write(true)
-        .open(&options.termination_log);
+    let log = OpenOptions::new().write(true).open(&options.termination_log);
     let (code, message) = match attempt(options) {
         Ok(None) => (0, String::new()),
         Ok(Some(ended)) => (ended.code, ended.to_string()),

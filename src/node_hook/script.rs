@@ -38,10 +38,7 @@ impl fmt::Display for Ended {
 /// Runs the script and waits for it to exit.
 pub(super) fn run(program: &OsStr, arguments: &[OsString]) -> Result<Ended, NotRun> {
     let mut command = Command::new(program);
-    command
-        .args(arguments)
-        .current_dir("/")
-        .stdin(Stdio::null());
+    command.args(arguments).current_dir("/").stdin(Stdio::null());
     command.stderr(Stdio::piped()).env_clear();
     command.env("PATH", PATH).env("HOME", "/root");
     for name in VARIABLES {
@@ -49,16 +46,11 @@ pub(super) fn run(program: &OsStr, arguments: &[OsString]) -> Result<Ended, NotR
             command.env(name, value);
         }
     }
-    let mut child = command
-        .spawn()
-        .map_err(|error| cannot_run(program, error))?;
+    let mut child = command.spawn().map_err(|error| cannot_run(program, error))?;
     let stderr = child.stderr.take().map(forward);
     let status = child.wait();
     let status = status.map_err(NotRun::io("cannot wait for the script"))?;
-    Ok(Ended {
-        code: code(status),
-        stderr: stderr.map(collect).unwrap_or_default(),
-    })
+    Ok(Ended { code: code(status), stderr: stderr.map(collect).unwrap_or_default() })
 }
 
 fn cannot_run(program: &OsStr, error: io::Error) -> NotRun {
@@ -82,8 +74,7 @@ const NO_EXEC: i32 = 8;
 fn code(status: ExitStatus) -> u8 {
     let signal = || status.signal().map(|signal| signal.saturating_add(128));
     let code = status.code().or_else(signal);
-    code.and_then(|code| u8::try_from(code).ok())
-        .unwrap_or(u8::MAX)
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
 }
 
 /// Copies the script's standard error to that of this process and to the receiver.
@@ -119,10 +110,6 @@ fn collect(from: Receiver<Vec<u8>>) -> String {
         tail.drain(..surplus);
     }
     let text = String::from_utf8_lossy(&tail);
-    let lines: Vec<&str> = text
-        .lines()
-        .map(str::trim)
-        .filter(|it| !it.is_empty())
-        .collect();
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|it| !it.is_empty()).collect();
     lines.join("; ")
 }

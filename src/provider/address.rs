@@ -83,27 +83,16 @@ fn embedded_v4(address: Ipv6Addr) -> Vec<Ipv4Addr> {
 /// is not known here, so the address is read with each length; a reading in 0.0.0.0/8 comes from a wrong length.
 fn behind_local_nat64(address: Ipv6Addr) -> Vec<Ipv4Addr> {
     let bytes = address.octets();
-    let readings = [
-        [6, 7, 9, 10],
-        [7, 9, 10, 11],
-        [9, 10, 11, 12],
-        [12, 13, 14, 15],
-    ];
+    let readings = [[6, 7, 9, 10], [7, 9, 10, 11], [9, 10, 11, 12], [12, 13, 14, 15]];
     let readings = readings.map(|places| Ipv4Addr::from(places.map(|place: usize| bytes[place])));
-    { readings.into_iter() }
-        .filter(|reading| reading.octets()[0] != 0)
-        .collect()
+    { readings.into_iter() }.filter(|reading| reading.octets()[0] != 0).collect()
 }
 
 /// Checks the host of a URL if it is an address; host names are checked when they are resolved.
 pub(super) fn check_host(url: &Url, options: HttpOptions) -> Result<(), AddressRefused> {
     let host = url.host_str().unwrap_or_default();
-    let host = host
-        .strip_prefix('[')
-        .and_then(|host| host.strip_suffix(']'))
-        .unwrap_or(host);
-    host.parse()
-        .map_or(Ok(()), |address| check(address, options))
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    host.parse().map_or(Ok(()), |address| check(address, options))
 }
 
 #[cfg(test)]
@@ -114,20 +103,16 @@ mod tests {
     const LENIENT: HttpOptions = options(true, true);
 
     const fn options(allow_link_local: bool, allow_loopback: bool) -> HttpOptions {
-        HttpOptions {
-            allow_link_local,
-            allow_loopback,
-        }
+        HttpOptions { allow_link_local, allow_loopback }
     }
 
     #[test]
     fn link_local_and_loopback_are_allowed_separately() {
         let link_local = "169.254.0.1".parse().expect("an address");
         let loopback = "127.0.0.1".parse().expect("an address");
-        for (options, refused) in [
-            (options(true, false), [false, true]),
-            (options(false, true), [true, false]),
-        ] {
+        for (options, refused) in
+            [(options(true, false), [false, true]), (options(false, true), [true, false])]
+        {
             let checked = [link_local, loopback].map(|it| check(it, options).is_err());
             assert_eq!(checked, refused, "{options:?}");
         }
@@ -202,20 +187,10 @@ mod tests {
             "http://0/",
             "http://[::]:9091/",
         ] {
-            assert!(
-                check_host(&url.parse().expect(url), STRICT).is_err(),
-                "{url}"
-            );
+            assert!(check_host(&url.parse().expect(url), STRICT).is_err(), "{url}");
         }
-        for url in [
-            "http://10.0.0.1:9091/",
-            "http://[fd00::1]:9091/",
-            "http://example.com/",
-        ] {
-            assert!(
-                check_host(&url.parse().expect(url), STRICT).is_ok(),
-                "{url}"
-            );
+        for url in ["http://10.0.0.1:9091/", "http://[fd00::1]:9091/", "http://example.com/"] {
+            assert!(check_host(&url.parse().expect(url), STRICT).is_ok(), "{url}");
         }
     }
 }

@@ -48,11 +48,7 @@ impl Arguments {
         permit: &mut CallPermit,
     ) -> Result<Self, String> {
         loop {
-            let max = if permit.allows_long_texts() {
-                MAX_LOOKED_UP
-            } else {
-                MAX_SHORT_TEXT
-            };
+            let max = if permit.allows_long_texts() { MAX_LOOKED_UP } else { MAX_SHORT_TEXT };
             match Self::look_up_within(probe, run, metric, max, permit).await? {
                 Ok(arguments) => return Ok(arguments),
                 Err(TooLong) if max < MAX_LOOKED_UP => permit.grow().await,
@@ -95,11 +91,7 @@ impl Arguments {
             secrets.add(value);
             values.insert(name, value.to_owned());
         }
-        Ok(Ok(Arguments {
-            values,
-            secrets,
-            keys,
-        }))
+        Ok(Ok(Arguments { values, secrets, keys }))
     }
 
     /// The values of this run's arguments, by name; arguments without a value are left out.
@@ -127,9 +119,7 @@ impl Sources {
         }
         let namespace = run.metadata.namespace.as_deref().unwrap_or_default();
         let run = Arc::clone(run);
-        let found = probe
-            .evaluation
-            .run(namespace, move || Sources::of(&run, metric, max));
+        let found = probe.evaluation.run(namespace, move || Sources::of(&run, metric, max));
         found.await.map_err(|panicked| panicked.to_string())?
     }
 
@@ -225,10 +215,8 @@ mod tests {
         let mut permit = probe.limits.enter("games").await;
         let arguments = Arguments::look_up(&probe, run, 0, &mut permit).await?;
         let values = arguments.values(run);
-        let mut values: Vec<_> = values
-            .iter()
-            .map(|(name, value)| format!("{name}={value}"))
-            .collect();
+        let mut values: Vec<_> =
+            values.iter().map(|(name, value)| format!("{name}={value}")).collect();
         values.sort();
         Ok(values)
     }
@@ -257,9 +245,7 @@ mod tests {
         for length in [10, MAX_SHORT_TEXT, MAX_LOOKED_UP - MAX_SHORT_TEXT] {
             assert!(values_for_run(&long(length)).await.is_ok(), "{length}");
         }
-        let error = values_for_run(&long(MAX_LOOKED_UP))
-            .await
-            .expect_err("too long");
+        let error = values_for_run(&long(MAX_LOOKED_UP)).await.expect_err("too long");
         assert!(error.ends_with("longer than 256 KiB in total"), "{error}");
     }
 }

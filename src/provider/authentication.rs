@@ -74,11 +74,7 @@ pub(super) async fn credentials(
     } else if let Some(oauth2) = &authentication.oauth2 {
         let (id, password) = (secret(&oauth2.client_id)?, secret(&oauth2.client_secret)?);
         secrets.add(password);
-        let client = Client {
-            id,
-            secret: password,
-            ca,
-        };
+        let client = Client { id, secret: password, ca };
         let token = token(oauth2, client, tokens, http, permit).await;
         let (key, token) = token.map_err(|why| secrets.hide(format!("authentication: {why}")))?;
         secrets.add(&token);
@@ -92,11 +88,7 @@ pub(super) async fn credentials(
         |_| "authentication: a secret contains characters that are not allowed in a header",
     )?;
     header.set_sensitive(true);
-    Ok(Credentials {
-        header,
-        secrets,
-        token: token_key,
-    })
+    Ok(Credentials { header, secrets, token: token_key })
 }
 
 /// A valid token, with its key: a cached one, or a new one.
@@ -114,13 +106,9 @@ async fn token(
         return Ok((key, token));
     }
     let granted = grant(oauth2, client, http, permit).await?;
-    let lifetime = granted
-        .expires_in
-        .map_or(DEFAULT_TOKEN_LIFETIME, Duration::from_secs);
-    let expires_at = Instant::now()
-        + lifetime
-            .min(MAX_TOKEN_LIFETIME)
-            .saturating_sub(EXPIRY_MARGIN);
+    let lifetime = granted.expires_in.map_or(DEFAULT_TOKEN_LIFETIME, Duration::from_secs);
+    let expires_at =
+        Instant::now() + lifetime.min(MAX_TOKEN_LIFETIME).saturating_sub(EXPIRY_MARGIN);
     tokens.keep(&key, &granted.access_token, expires_at)?;
     Ok((key, granted.access_token))
 }
@@ -137,11 +125,9 @@ async fn grant(
         .parse()
         .map_err(|error| format!("tokenUrl {}: {error}", oauth2.token_url))?;
     let mut form = Url::parse("http://form/").map_err(|error| error.to_string())?;
-    form.query_pairs_mut()
-        .append_pair("grant_type", "client_credentials");
+    form.query_pairs_mut().append_pair("grant_type", "client_credentials");
     if !oauth2.scopes.is_empty() {
-        form.query_pairs_mut()
-            .append_pair("scope", &oauth2.scopes.join(" "));
+        form.query_pairs_mut().append_pair("scope", &oauth2.scopes.join(" "));
     }
     let mut headers = HeaderMap::new();
     let urlencoded = HeaderValue::from_static("application/x-www-form-urlencoded");
@@ -163,11 +149,7 @@ async fn grant(
     };
     let response = http.send(request, permit).await?;
     if !response.status.is_success() {
-        return Err(format!(
-            "HTTP {} from {}",
-            response.status.as_u16(),
-            response.from
-        ));
+        return Err(format!("HTTP {} from {}", response.status.as_u16(), response.from));
     }
     // The body is not shown, because it may contain the token.
     serde_json::from_slice(&response.body)

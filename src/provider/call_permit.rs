@@ -16,18 +16,10 @@ pub(super) const MAX_SHORT_TEXT: usize = 32 << 10;
 const MAX_OBJECT: usize = 2 << 20;
 /// The limits on concurrent measurements, so that neither file descriptors nor memory run out. A measurement counts
 /// until its result has been evaluated; measurements above the limits wait.
-const CALL_CAPACITY: Capacity = Capacity {
-    shared: 1_024,
-    per_namespace: 896,
-    reserved: 8,
-};
+const CALL_CAPACITY: Capacity = Capacity { shared: 1_024, per_namespace: 896, reserved: 8 };
 /// The limits on those measurements that hold long texts. All texts together use 200 MiB at most, and 2 MiB more
 /// for each namespace that uses its reserved permit.
-const LONG_TEXT_CAPACITY: Capacity = Capacity {
-    shared: 64,
-    per_namespace: 48,
-    reserved: 1,
-};
+const LONG_TEXT_CAPACITY: Capacity = Capacity { shared: 64, per_namespace: 48, reserved: 1 };
 
 /// The limits on all measurements.
 pub(super) struct CallLimits {
@@ -80,10 +72,7 @@ impl CallPermit {
 
     /// A share of the permits for a connection of the measurement.
     pub(super) fn share(&self) -> PermitShare {
-        PermitShare {
-            call: Arc::clone(&self.call),
-            long: self.long.clone(),
-        }
+        PermitShare { call: Arc::clone(&self.call), long: self.long.clone() }
     }
 
     /// Whether the measurement may hold long texts.

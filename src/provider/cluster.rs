@@ -26,18 +26,10 @@ use gamekeeper_core::api::names::JOB_AWAITS_RECORD;
 /// The longest wait for a response.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// The limits on concurrent requests. Requests above the limits wait.
-const REQUEST_CAPACITY: Capacity = Capacity {
-    shared: 64,
-    per_namespace: 48,
-    reserved: 4,
-};
+const REQUEST_CAPACITY: Capacity = Capacity { shared: 64, per_namespace: 48, reserved: 4 };
 /// The limits on concurrent commands in containers. Commands above the limits wait. Each command uses a connection to
 /// the API server, and one from there to the node.
-const COMMAND_CAPACITY: Capacity = Capacity {
-    shared: 256,
-    per_namespace: 192,
-    reserved: 4,
-};
+const COMMAND_CAPACITY: Capacity = Capacity { shared: 256, per_namespace: 192, reserved: 4 };
 /// How many pods of a Job are examined: only a few, because any user may give pods the Job's label.
 const PODS_OF_JOB: usize = 4;
 /// The field manager of writes by hooks.
@@ -136,8 +128,7 @@ fn picked(
     keys: &BTreeSet<String>,
 ) -> Result<BTreeMap<String, String>, String> {
     let map = map.map(|map| {
-        map.deserialize_map(Picking(keys))
-            .map_err(|error| format!("{object}: {error}"))
+        map.deserialize_map(Picking(keys)).map_err(|error| format!("{object}: {error}"))
     });
     Ok(map.transpose()?.unwrap_or_default())
 }
@@ -177,8 +168,7 @@ impl Cluster {
         let path = path("/api/v1", namespace, "pods", name)?;
         let path = format!("{path}?fieldManager={FIELD_MANAGER}");
         let object = format!("pod {name}");
-        self.send(&object, Method::PATCH, &path, patch.into_bytes(), 0)
-            .await?;
+        self.send(&object, Method::PATCH, &path, patch.into_bytes(), 0).await?;
         Ok(())
     }
 
@@ -211,10 +201,7 @@ impl Cluster {
             permit.grow().await;
         }
         let max = permit.longest_text();
-        match self
-            .send(object, Method::POST, &path, job.into_bytes(), max)
-            .await
-        {
+        match self.send(object, Method::POST, &path, job.into_bytes(), max).await {
             Ok(Some(job)) => Ok(Some(parsed(object, &job)?)),
             Ok(None) => Err(too_long(object, max)),
             Err(RequestError { code: 409, .. }) => Ok(None),
@@ -272,10 +259,7 @@ impl Cluster {
         let object = format!("job {name}");
         let options = options.to_string().into_bytes();
         match self.send(&object, Method::DELETE, &path, options, 0).await {
-            Ok(_)
-            | Err(RequestError {
-                code: 404 | 409, ..
-            }) => Ok(()),
+            Ok(_) | Err(RequestError { code: 404 | 409, .. }) => Ok(()),
             Err(error) => Err(error),
         }
     }
@@ -317,9 +301,7 @@ impl Cluster {
         let label = BTreeSet::from([HOOK_ACCESS.to_owned()]);
         let labels = picked(&object, secret.metadata.labels, &label)?;
         if labels.get(HOOK_ACCESS).map(String::as_str) != Some("true") {
-            return Err(format!(
-                "{object} is not readable by hooks: label it {HOOK_ACCESS}=true"
-            ));
+            return Err(format!("{object} is not readable by hooks: label it {HOOK_ACCESS}=true"));
         }
         let data = picked(&object, secret.data, keys)?.into_iter();
         let texts = data.map(|(key, value)| {
@@ -341,10 +323,7 @@ impl Cluster {
     ) -> Result<String, RequestError> {
         loop {
             let max = permit.longest_text();
-            match self
-                .send(object, Method::GET, path, Vec::new(), max)
-                .await?
-            {
+            match self.send(object, Method::GET, path, Vec::new(), max).await? {
                 Some(text) => return Ok(text),
                 None if !permit.allows_long_texts() => permit.grow().await,
                 None => return Err(too_long(object, max)),
@@ -372,11 +351,7 @@ impl Cluster {
         let request = request.header(header::CONTENT_TYPE, content).body(body);
         let request = request.map_err(|error| failed(&error))?;
         let response = async {
-            let mut response = self
-                .client
-                .request_stream(request)
-                .await?
-                .take(max as u64 + 1);
+            let mut response = self.client.request_stream(request).await?.take(max as u64 + 1);
             let mut text = Vec::new();
             let read = response.read_to_end(&mut text).await;
             read.map_err(|error| kube::Error::Service(error.into()))?;
@@ -388,10 +363,9 @@ impl Cluster {
             Ok(Ok(text)) => String::from_utf8(text)
                 .map(Some)
                 .map_err(|error| RequestError::invalid_response(format!("{object}: {error}"))),
-            Ok(Err(kube::Error::Api(status))) => Err(RequestError {
-                code: status.code,
-                message: status.message,
-            }),
+            Ok(Err(kube::Error::Api(status))) => {
+                Err(RequestError { code: status.code, message: status.message })
+            }
             Ok(Err(error)) => Err(failed(&error)),
             Err(_) => Err(failed(&"the API server does not respond")),
         }
@@ -408,19 +382,14 @@ fn path(api: &str, namespace: &str, resource: &str, name: &str) -> Result<String
     let namespace = valid_name(namespace)?;
     Ok(match name {
         "" => format!("{api}/namespaces/{namespace}/{resource}"),
-        name => format!(
-            "{api}/namespaces/{namespace}/{resource}/{}",
-            valid_name(name)?
-        ),
+        name => format!("{api}/namespaces/{namespace}/{resource}/{}", valid_name(name)?),
     })
 }
 
 /// The namespace in the path of an object or collection.
 fn namespace_of(path: &str) -> &str {
     let after = path.split_once("/namespaces/").map(|(_, after)| after);
-    after
-        .and_then(|it| it.split('/').next())
-        .unwrap_or_default()
+    after.and_then(|it| it.split('/').next()).unwrap_or_default()
 }
 
 /// Checks that a name is valid in a path, because filled-in arguments could contain anything.

@@ -71,10 +71,7 @@ impl Connection {
         let meter = Arc::new(Meter::default());
         let own_tasks = OwnTasks::new(share);
         let tasks = own_tasks.0.clone();
-        let metered = MeteredConnector {
-            tcp,
-            meter: Arc::clone(&meter),
-        };
+        let metered = MeteredConnector { tcp, meter: Arc::clone(&meter) };
         let connected = HttpsConnector::from((metered, tls)).call(uri).await;
         let stream = connected.map_err(|error| cause(&*error))?;
         let sender = match stream.connected().is_negotiated_h2() {
@@ -101,11 +98,7 @@ impl Connection {
                 Sender::Http1(sender)
             }
         };
-        Ok(Connection {
-            sender,
-            tasks: own_tasks,
-            meter,
-        })
+        Ok(Connection { sender, tasks: own_tasks, meter })
     }
 
     /// Sends the request, and returns when the head of the response has arrived.
@@ -121,9 +114,7 @@ impl Connection {
             Sender::Http2(sender) => sender.send_request(request).await,
         };
         let response = response.map_err(|error| cause(&error))?;
-        self.meter
-            .may_receive
-            .fetch_add(WITH_RESPONSE, Ordering::Relaxed);
+        self.meter.may_receive.fetch_add(WITH_RESPONSE, Ordering::Relaxed);
         self.meter.has_response.store(true, Ordering::Relaxed);
         Ok(response)
     }
@@ -226,10 +217,9 @@ impl Default for Meter {
 impl Meter {
     fn receive(&self, bytes: usize) -> Result<(), Error> {
         let exceeded = || match self.has_response.load(Ordering::Relaxed) {
-            true => format!(
-                "the server sent more than {} MiB with its response",
-                WITH_RESPONSE >> 20
-            ),
+            true => {
+                format!("the server sent more than {} MiB with its response", WITH_RESPONSE >> 20)
+            }
             false => format!(
                 "the server sent more than {} KiB before its response",
                 BEFORE_RESPONSE >> 10
@@ -240,10 +230,7 @@ impl Meter {
 
     fn send(&self, bytes: usize) -> Result<(), Error> {
         take(&self.may_send, bytes).map_err(|Exceeded| {
-            Error::other(format!(
-                "more than {} MiB were sent to the server",
-                SENT >> 20
-            ))
+            Error::other(format!("more than {} MiB were sent to the server", SENT >> 20))
         })
     }
 }
@@ -253,9 +240,8 @@ struct Exceeded;
 /// Takes these bytes from what is left.
 fn take(left: &AtomicU64, bytes: usize) -> Result<(), Exceeded> {
     let bytes = bytes as u64;
-    let taken = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
-        left.checked_sub(bytes)
-    });
+    let taken =
+        left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes));
     taken.map(drop).map_err(|_| Exceeded)
 }
 

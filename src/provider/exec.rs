@@ -110,27 +110,16 @@ async fn run(
 }
 
 fn invocation(measurement: &Measurement, filling: &mut Filling<'_>) -> Result<Invocation, String> {
-    let exec = measurement
-        .metric()
-        .provider
-        .exec
-        .as_ref()
-        .ok_or("no exec metric")?;
+    let exec = measurement.metric().provider.exec.as_ref().ok_or("no exec metric")?;
     let container = filling.text("container", &exec.container)?;
     let command = exec.command.iter();
     let command = command.map(|element| filling.text("command", element));
     let command: Vec<String> = command.collect::<Result<_, _>>()?;
     if command.iter().map(String::len).sum::<usize>() > MAX_COMMAND {
         let max = MAX_COMMAND >> 10;
-        return Err(format!(
-            "command: it is longer than {max} KiB with its arguments filled in"
-        ));
+        return Err(format!("command: it is longer than {max} KiB with its arguments filled in"));
     }
-    Ok(Invocation {
-        pod: own_pod::name(measurement, filling),
-        container,
-        command,
-    })
+    Ok(Invocation { pod: own_pod::name(measurement, filling), container, command })
 }
 
 /// Runs the command in its container, if hooks may run commands there.
@@ -140,11 +129,7 @@ async fn in_container(
     limit: Duration,
     permit: &mut CallPermit,
 ) -> Result<Ended, String> {
-    let Invocation {
-        pod,
-        container,
-        command,
-    } = invocation;
+    let Invocation { pod, container, command } = invocation;
     if own_pod::is_step_run(measurement.run()) {
         return Err(STEP_HAS_NO_POD.into());
     }
@@ -199,9 +184,7 @@ pub(super) async fn with_time_limit(
     let ended = timeout(limit, command).await;
     ended.unwrap_or_else(|_| {
         let seconds = limit.as_secs();
-        Err(format!(
-            "the command did not exit within {seconds} s, and may still be running"
-        ))
+        Err(format!("the command did not exit within {seconds} s, and may still be running"))
     })
 }
 
@@ -222,10 +205,7 @@ async fn run_here(command: &[String]) -> Result<Ended, String> {
     let exit = async { child.wait().await.map_err(|error| error.to_string()) };
     let (output, exit) = tokio::try_join!(CommandOutput::read(stdout, stderr), exit)?;
     let code = exit.code();
-    Ok(Ended {
-        code: code.ok_or_else(|| format!("the command was killed: {exit}")),
-        output,
-    })
+    Ok(Ended { code: code.ok_or_else(|| format!("the command was killed: {exit}")), output })
 }
 
 /// The outcome of a command that has ended. Must run on the evaluation pool.
@@ -305,13 +285,7 @@ mod tests {
             ),
             ("echo none", &idle, Error, Some("none"), "successCondition "),
             // Conditions judge only the output of a command that exited with code 0.
-            (
-                "echo 0; exit 1",
-                &idle,
-                Failed,
-                None,
-                "the command exited with code 1: 0",
-            ),
+            ("echo 0; exit 1", &idle, Failed, None, "the command exited with code 1: 0"),
             (
                 "echo out; echo players >&2; exit 3",
                 &none,
@@ -319,20 +293,8 @@ mod tests {
                 None,
                 "the command exited with code 3: players",
             ),
-            (
-                "exit 1",
-                &none,
-                Failed,
-                None,
-                "the command exited with code 1",
-            ),
-            (
-                "exit 126",
-                &none,
-                Error,
-                None,
-                "the command could not be run: exit code 126",
-            ),
+            ("exit 1", &none, Failed, None, "the command exited with code 1"),
+            ("exit 126", &none, Error, None, "the command could not be run: exit code 126"),
             (
                 "no-such-program",
                 &none,
@@ -351,11 +313,7 @@ mod tests {
         ] {
             let found = outcome(&["sh", "-c", script], conditions.clone()).await;
             let shown = found.message.unwrap_or_default();
-            assert_eq!(
-                (found.phase, found.value.as_deref()),
-                (phase, value),
-                "{shown}"
-            );
+            assert_eq!((found.phase, found.value.as_deref()), (phase, value), "{shown}");
             assert!(shown.starts_with(message), "{shown}");
             assert_eq!(shown.is_empty(), message.is_empty(), "{shown}");
         }
@@ -376,9 +334,6 @@ mod tests {
         let command = ["sleep", "600"].map(str::to_owned);
         let ended = with_time_limit(Duration::from_secs(1), run_here(&command)).await;
         let why = ended.err().expect("a timeout");
-        assert_eq!(
-            why,
-            "the command did not exit within 1 s, and may still be running"
-        );
+        assert_eq!(why, "the command did not exit within 1 s, and may still be running");
     }
 }

@@ -20,11 +20,7 @@ impl<'a> Filling<'a> {
     pub(super) fn new(values: HashMap<&'a str, &'a str>, allows_long_texts: bool) -> Self {
         Filling {
             values,
-            allowance: Allowance::of(if allows_long_texts {
-                MAX_FILLED
-            } else {
-                MAX_SHORT_TEXT
-            }),
+            allowance: Allowance::of(if allows_long_texts { MAX_FILLED } else { MAX_SHORT_TEXT }),
             overflowed: false,
         }
     }
@@ -40,9 +36,7 @@ impl<'a> Filling<'a> {
 
     /// Fills arguments into a field.
     pub(super) fn text(&mut self, field: &str, text: &str) -> Result<String, String> {
-        let Filling {
-            values, allowance, ..
-        } = self;
+        let Filling { values, allowance, .. } = self;
         let filled = fill(text, allowance, |name| values.get(name).copied());
         self.name_field_in_error(field, filled)
     }
@@ -57,9 +51,7 @@ impl<'a> Filling<'a> {
     }
 
     fn authority(&mut self, field: &str, authority: &str) -> Result<String, String> {
-        let Filling {
-            values, allowance, ..
-        } = self;
+        let Filling { values, allowance, .. } = self;
         let is_v6 = |(_, value): &(&&str, &&str)| value.parse::<Ipv6Addr>().is_ok();
         let bracketed: HashMap<&str, String> = { values.iter().filter(is_v6) }
             .map(|(name, value)| (*name, format!("[{value}]")))
@@ -80,9 +72,7 @@ impl<'a> Filling<'a> {
         json: &RawJson,
         place: Place,
     ) -> Result<String, String> {
-        let Filling {
-            values, allowance, ..
-        } = self;
+        let Filling { values, allowance, .. } = self;
         let filled = fill_json(json, place, allowance, &|name| values.get(name).copied());
         self.name_field_in_error(field, filled)
     }
@@ -137,12 +127,7 @@ mod tests {
     /// `[[:alpha:]]` is a character class in Prometheus's regular expressions.
     #[test]
     fn the_part_of_a_url_after_its_host_is_sent_as_written() {
-        for rest in [
-            r#"/api?query={job=~"[[:alpha:]]+"}"#,
-            "?a[[0]]=1",
-            "#[[",
-            "/a://[[b]]",
-        ] {
+        for rest in [r#"/api?query={job=~"[[:alpha:]]+"}"#, "?a[[0]]=1", "#[[", "/a://[[b]]"] {
             assert_eq!(
                 url(&format!("http://{{{{ args.PodIP6 }}}}:9091{rest}")),
                 format!("http://[fd00::4]:9091{rest}")
@@ -167,13 +152,8 @@ mod tests {
     #[test]
     fn an_argument_without_a_value_is_an_error_that_names_the_field() {
         let mut filling = Filling::new(HashMap::new(), false);
-        let error = filling
-            .text("body", "{{ args.unset }}")
-            .expect_err("no value");
-        assert_eq!(
-            error,
-            "body: argument unset has no value: give it one in args"
-        );
+        let error = filling.text("body", "{{ args.unset }}").expect_err("no value");
+        assert_eq!(error, "body: argument unset has no value: give it one in args");
         assert!(!filling.overflowed());
     }
 

@@ -102,10 +102,7 @@ pub(super) struct HttpResponse {
 impl HttpResponse {
     /// The response without secrets. This is slow if there are many secrets.
     pub(super) fn without_secrets(self) -> Self {
-        HttpResponse {
-            body: self.secrets.hide_bytes(self.body),
-            ..self
-        }
+        HttpResponse { body: self.secrets.hide_bytes(self.body), ..self }
     }
 }
 
@@ -115,11 +112,7 @@ impl Http {
     /// # Errors
     /// Fails if TLS cannot be set up.
     pub(super) fn new(options: HttpOptions) -> Result<Self, rustls::Error> {
-        Ok(Http {
-            options,
-            lookups: Arc::new(Lookups::new(options)),
-            tls: Tls::new()?,
-        })
+        Ok(Http { options, lookups: Arc::new(Lookups::new(options)), tls: Tls::new()? })
     }
 
     /// Makes a call. The timeout covers all of it, including redirects and the body.
@@ -136,24 +129,14 @@ impl Http {
         let started = Instant::now();
         let limit = request.timeout;
         match tokio::time::timeout(limit, self.follow(request, permit)).await {
-            Ok(Ok((status, body))) => Ok(HttpResponse {
-                status,
-                body,
-                from,
-                elapsed: started.elapsed(),
-                secrets,
-            }),
+            Ok(Ok((status, body))) => {
+                Ok(HttpResponse { status, body, from, elapsed: started.elapsed(), secrets })
+            }
             Ok(Err(why)) => {
                 let why = secrets.hide(why);
-                Err(format!(
-                    "no response from {from} in {}: {why}",
-                    millis(started.elapsed())
-                ))
+                Err(format!("no response from {from} in {}: {why}", millis(started.elapsed())))
             }
-            Err(_) => Err(format!(
-                "no response from {from} within {} s",
-                limit.as_secs()
-            )),
+            Err(_) => Err(format!("no response from {from} within {} s", limit.as_secs())),
         }
     }
 
@@ -216,10 +199,7 @@ impl Http {
 
     fn check(&self, url: &Url) -> Result<(), String> {
         if !matches!(url.scheme(), "http" | "https") {
-            return Err(format!(
-                "{} is not supported: use http or https",
-                url.scheme()
-            ));
+            return Err(format!("{} is not supported: use http or https", url.scheme()));
         }
         address::check_host(url, self.options).map_err(|refused| refused.to_string())
     }
@@ -257,9 +237,8 @@ async fn read(response: Response<Incoming>, permit: &mut CallPermit) -> Result<V
 
 /// Whether a content coding leaves the body as it is. Some servers name a character set or a transfer encoding here.
 fn is_no_compression(coding: &str) -> bool {
-    const NONE: [&str; 9] = [
-        "", "identity", "none", "utf-8", "utf8", "us-ascii", "8bit", "7bit", "binary",
-    ];
+    const NONE: [&str; 9] =
+        ["", "identity", "none", "utf-8", "utf8", "us-ascii", "8bit", "7bit", "binary"];
     NONE.contains(&coding.trim().to_ascii_lowercase().as_str())
 }
 
@@ -275,9 +254,7 @@ impl HttpRequest {
     fn to_http_request(&self) -> Result<http::Request<Full<Bytes>>, String> {
         let user = user(&self.url);
         let url = without_user(&self.url);
-        let request = http::Request::builder()
-            .method(&self.method)
-            .uri(url.as_str());
+        let request = http::Request::builder().method(&self.method).uri(url.as_str());
         let request = request.body(Full::new(self.body.clone()));
         let mut request = request.map_err(|error| error.to_string())?;
         let headers = request.headers_mut();
@@ -291,10 +268,7 @@ impl HttpRequest {
 
     /// Changes the request so that it follows a redirect.
     fn redirect(&mut self, status: StatusCode, location: &str) -> Result<(), String> {
-        let next = self
-            .url
-            .join(location)
-            .map_err(|error| format!("bad redirect: {error}"))?;
+        let next = self.url.join(location).map_err(|error| format!("bad redirect: {error}"))?;
         let keeps_method = matches!(status.as_u16(), 307 | 308) || self.method == Method::GET;
         if next.origin() != self.url.origin() {
             // The body and the headers may contain secrets that are meant only for the first server.

@@ -97,11 +97,7 @@ fn name(run: &HookRun, metric: &str, number: i32) -> String {
 }
 
 fn name_of(measurement: &Measurement) -> String {
-    name(
-        measurement.run(),
-        &measurement.metric().name,
-        measurement.call.number,
-    )
+    name(measurement.run(), &measurement.metric().name, measurement.call.number)
 }
 
 async fn poll(measurement: &Measurement, mut permit: CallPermit) -> Result<Outcome, RequestError> {
@@ -125,9 +121,8 @@ async fn poll(measurement: &Measurement, mut permit: CallPermit) -> Result<Outco
             let pods = cluster.pods_of_job(namespace, &name, uid, "Failed", &mut permit);
             // If the Job's pods cannot be read, the Job's own reason is shown.
             let exit = exit(&pods.await.unwrap_or_default());
-            outcome.message = exit
-                .map(|exit| format!("job {name} failed: {exit}"))
-                .or(outcome.message);
+            outcome.message =
+                exit.map(|exit| format!("job {name} failed: {exit}")).or(outcome.message);
         }
         return Ok(outcome);
     }
@@ -176,10 +171,7 @@ async fn create(
         phase: HookPhase::Running,
         message: Some(format!("job {name} is created")),
         resume_after: Some(SignedDuration::ZERO),
-        job: Some(JobReference {
-            name: name.to_owned(),
-            uid: created.metadata.uid,
-        }),
+        job: Some(JobReference { name: name.to_owned(), uid: created.metadata.uid }),
         ..Outcome::default()
     })
 }
@@ -189,10 +181,7 @@ async fn create(
 fn unknown(name: &str, error: RequestError) -> Outcome {
     Outcome {
         phase: HookPhase::Running,
-        message: Some(format!(
-            "job {name} cannot be read now: {}",
-            String::from(error)
-        )),
+        message: Some(format!("job {name} cannot be read now: {}", String::from(error))),
         resume_after: Some(MIN_POLL_INTERVAL),
         ..Outcome::default()
     }
@@ -288,31 +277,18 @@ fn final_outcome(name: &str, job: &Job) -> Option<Outcome> {
         conditions.find(|it| it.kind == kind && it.status == "True")
     };
     let (phase, message) = match (condition("Failed"), condition("Complete")) {
-        (
-            Some(Condition {
-                reason, message, ..
-            }),
-            _,
-        ) => {
+        (Some(Condition { reason, message, .. }), _) => {
             // A Job that exceeded its deadline has not measured anything.
             let phase = match reason.as_str() {
                 "DeadlineExceeded" => HookPhase::Error,
                 _ => HookPhase::Failed,
             };
-            (
-                phase,
-                Some(format!("job {name} failed: {reason}: {message}")),
-            )
+            (phase, Some(format!("job {name} failed: {reason}: {message}")))
         }
         (None, Some(_)) => (HookPhase::Successful, None),
         (None, None) => return None,
     };
-    Some(Outcome {
-        phase,
-        value: Some(name.to_owned()),
-        message,
-        ..Outcome::default()
-    })
+    Some(Outcome { phase, value: Some(name.to_owned()), message, ..Outcome::default() })
 }
 
 /// A pod with a container that cannot be started.
@@ -327,15 +303,9 @@ fn stuck_pod(pods: &[Pod]) -> Option<Stuck> {
         let mut containers = pod.status.iter();
         let (container, reason) = containers.find_map(|container| {
             let reason = container.waiting_reason()?;
-            CANNOT_START
-                .contains(&reason)
-                .then_some((container, reason))
+            CANNOT_START.contains(&reason).then_some((container, reason))
         })?;
-        let ContainerStatus {
-            name: container,
-            image,
-            ..
-        } = container;
+        let ContainerStatus { name: container, image, .. } = container;
         let name = &pod.metadata.name;
         Some(Stuck {
             since: pod.metadata.creation_timestamp,
@@ -401,12 +371,7 @@ type Fields<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
 
 fn manifest(measurement: &Measurement, filling: &mut Filling<'_>) -> Result<String, String> {
     refuse_unsupported_fields(measurement)?;
-    let job = measurement
-        .metric()
-        .provider
-        .job
-        .as_ref()
-        .ok_or("no job metric")?;
+    let job = measurement.metric().provider.job.as_ref().ok_or("no job metric")?;
     let filled = filling.json("spec of the job", &job.spec, Place::JobSpec)?;
     let mut spec: Fields = serde_json::from_str(&filled).map_err(|error| error.to_string())?;
     let deadline = to_raw_value(&DEADLINE_SECONDS).map_err(|error| error.to_string())?;
@@ -438,12 +403,7 @@ fn manifest(measurement: &Measurement, filling: &mut Filling<'_>) -> Result<Stri
             "name": measurement.run().metadata.name, "uid": measurement.run().metadata.uid,
         }]),
     };
-    let manifest = Manifest {
-        api_version: "batch/v1",
-        kind: "Job",
-        metadata,
-        spec,
-    };
+    let manifest = Manifest { api_version: "batch/v1", kind: "Job", metadata, spec };
     serde_json::to_string(&manifest).map_err(|error| error.to_string())
 }
 
@@ -452,16 +412,16 @@ fn refuse_unsupported_fields(measurement: &Measurement) -> Result<(), String> {
         || measurement.metric().failure_condition.is_some()
     {
         return Err(
-            "a Job's exit code decides: remove successCondition and failureCondition".into(),
+            "a Job's exit code decides: remove successCondition and failureCondition".into()
         );
     }
     match measurement.arguments.secrets.is_empty() {
         true => Ok(()),
-        false => Err(
-            "a secret argument would be readable in the Job: pass the Secret to the container \
+        false => {
+            Err("a secret argument would be readable in the Job: pass the Secret to the container \
              with env and valueFrom"
-                .into(),
-        ),
+                .into())
+        }
     }
 }
 
@@ -478,27 +438,15 @@ mod tests {
     fn the_result_of_a_job_is_the_measurement() {
         let condition = |kind: &str, status: &str, reason: &str| json!({"type": kind, "status": status, "reason": reason, "message": "m"});
         let rows = [
-            (
-                json!([condition("Complete", "True", "")]),
-                Some(HookPhase::Successful),
-            ),
+            (json!([condition("Complete", "True", "")]), Some(HookPhase::Successful)),
             (json!([condition("SuccessCriteriaMet", "True", "")]), None),
             (json!([condition("FailureTarget", "True", "")]), None),
-            (
-                json!([condition("Failed", "True", "BackoffLimitExceeded")]),
-                Some(HookPhase::Failed),
-            ),
-            (
-                json!([condition("Failed", "True", "DeadlineExceeded")]),
-                Some(HookPhase::Error),
-            ),
+            (json!([condition("Failed", "True", "BackoffLimitExceeded")]), Some(HookPhase::Failed)),
+            (json!([condition("Failed", "True", "DeadlineExceeded")]), Some(HookPhase::Error)),
             (json!([condition("Failed", "False", "")]), None),
             (json!([condition("Complete", "Unknown", "")]), None),
             (
-                json!([
-                    condition("Complete", "True", ""),
-                    condition("Failed", "True", "x")
-                ]),
+                json!([condition("Complete", "True", ""), condition("Failed", "True", "x")]),
                 Some(HookPhase::Failed),
             ),
             (Value::Null, None),

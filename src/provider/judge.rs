@@ -37,17 +37,9 @@ impl Conditions {
             Ok((success, failure)) => {
                 let phase = judge(success, failure);
                 let message = self.explain(phase, success, &value).map(noted);
-                Outcome {
-                    phase,
-                    value: Some(value),
-                    message,
-                    ..Outcome::default()
-                }
+                Outcome { phase, value: Some(value), message, ..Outcome::default() }
             }
-            Err(why) => Outcome {
-                value: Some(value),
-                ..Outcome::error(noted(why))
-            },
+            Err(why) => Outcome { value: Some(value), ..Outcome::error(noted(why)) },
         }
     }
 
@@ -55,14 +47,9 @@ impl Conditions {
         let holds = |field: &str, source: &Option<String>| {
             let source = source.as_deref();
             let decided = source.map(|source| Condition::compile(source)?.holds(subject));
-            decided
-                .transpose()
-                .map_err(|error| format!("{field} {error}"))
+            decided.transpose().map_err(|error| format!("{field} {error}"))
         };
-        Ok((
-            holds("successCondition", &self.success)?,
-            holds("failureCondition", &self.failure)?,
-        ))
+        Ok((holds("successCondition", &self.success)?, holds("failureCondition", &self.failure)?))
     }
 
     fn explain(&self, phase: HookPhase, success: Option<bool>, value: &str) -> Option<String> {

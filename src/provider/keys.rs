@@ -32,9 +32,7 @@ impl Keys {
     pub(super) fn add_credentials(&mut self, metric: &Metric) {
         let (web, prometheus) = (&metric.provider.web, &metric.provider.prometheus);
         let web = web.as_ref().map(|it| (&it.authentication, &it.ca_secret));
-        let prometheus = prometheus
-            .as_ref()
-            .map(|it| (&it.authentication, &it.ca_secret));
+        let prometheus = prometheus.as_ref().map(|it| (&it.authentication, &it.ca_secret));
         for (authentication, ca) in web.into_iter().chain(prometheus) {
             ca.iter().for_each(|key| self.add(key));
             let Some(authentication) = authentication else {

@@ -70,10 +70,7 @@ fn fields_of(measurement: &Measurement) -> &[KubernetesField] {
 async fn get(measurement: &Measurement, mut permit: CallPermit) -> Result<Outcome, String> {
     let pod_fields = measurement.filled(&mut permit, pod_fields).await?;
     let namespace = permit.namespace().to_owned();
-    let pod = measurement
-        .cluster()?
-        .pod(&namespace, &pod_fields.pod, &mut permit)
-        .await?;
+    let pod = measurement.cluster()?.pod(&namespace, &pod_fields.pod, &mut permit).await?;
     let run = Arc::clone(&measurement.call.run);
     let conditions = Conditions::of(measurement.metric());
     let compared = measurement.evaluated(move || {
@@ -107,10 +104,7 @@ fn compare(
         };
         if let Some(wanted) = wanted.as_ref().filter(|wanted| **wanted != text) {
             let (actual, wanted) = (brief(&text), brief(wanted));
-            return Ok(failed(
-                &text,
-                format!("{path} of pod {name} is {actual}, not {wanted}"),
-            ));
+            return Ok(failed(&text, format!("{path} of pod {name} is {actual}, not {wanted}")));
         }
         found.push(text);
     }
@@ -125,12 +119,7 @@ fn compare(
 
 fn failed(value: &str, message: String) -> Outcome {
     let value = (!value.is_empty()).then(|| brief(value));
-    Outcome {
-        phase: HookPhase::Failed,
-        value,
-        message: Some(message),
-        ..Outcome::default()
-    }
+    Outcome { phase: HookPhase::Failed, value, message: Some(message), ..Outcome::default() }
 }
 
 /// The name of the pod, and the patch for it.
@@ -150,9 +139,7 @@ fn pod_patch(
     let mut maps: Map<String, Value> = Map::new();
     for KubernetesField { path, value } in fields_of(measurement) {
         let path = filling.text("path", path)?;
-        let value = value
-            .as_deref()
-            .ok_or_else(|| format!("{path} needs a value to write"))?;
+        let value = value.as_deref().ok_or_else(|| format!("{path} needs a value to write"))?;
         let value = filling.text("value", value)?;
         let (map, key) = writable(&path, &value)?;
         maps.entry(map).or_insert_with(|| json!({}))[key] = Value::from(value);
@@ -164,12 +151,6 @@ fn pod_patch(
 
 async fn patch(measurement: &Measurement, mut permit: CallPermit) -> Result<Outcome, String> {
     let (pod, patch) = measurement.filled(&mut permit, pod_patch).await?;
-    measurement
-        .cluster()?
-        .patch_pod(permit.namespace(), &pod, patch)
-        .await?;
-    Ok(Outcome {
-        phase: HookPhase::Successful,
-        ..Outcome::default()
-    })
+    measurement.cluster()?.patch_pod(permit.namespace(), &pod, patch).await?;
+    Ok(Outcome { phase: HookPhase::Successful, ..Outcome::default() })
 }

@@ -15,11 +15,7 @@ use super::http::HttpOptions;
 use crate::runtime::fair::{Capacity, NamespaceLimiter};
 
 /// The limits on concurrent lookups. Tokio runs blocking work on up to 512 threads, which it starts as needed.
-const LOOKUP_CAPACITY: Capacity = Capacity {
-    shared: 64,
-    per_namespace: 48,
-    reserved: 1,
-};
+const LOOKUP_CAPACITY: Capacity = Capacity { shared: 64, per_namespace: 48, reserved: 1 };
 
 /// Resolves a host name to addresses.
 type Lookup = dyn Fn(&str) -> std::io::Result<Vec<IpAddr>> + Send + Sync;
@@ -94,16 +90,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_name_that_resolves_to_a_refused_address_is_refused() {
-        let allows_loopback = HttpOptions {
-            allow_loopback: true,
-            ..HttpOptions::default()
-        };
+        let allows_loopback = HttpOptions { allow_loopback: true, ..HttpOptions::default() };
         let lookups = Lookups::new(allows_loopback);
         // A URL would have normalized this spelling of 169.254.169.254. Here only the resolver interprets it.
-        let refused = lookups
-            .find("games", "0xa9fea9fe")
-            .await
-            .expect_err("a refusal");
+        let refused = lookups.find("games", "0xa9fea9fe").await.expect_err("a refusal");
         assert_eq!(
             refused.to_string(),
             "169.254.169.254 is refused: it is a link-local or metadata address"
@@ -133,15 +123,8 @@ mod tests {
         }
         let other = timeout(TEST_TIMEOUT, lookups.find("games", "match-api")).await;
         assert!(other.expect("an answer in time").is_ok());
-        let same = timeout(
-            Duration::from_millis(50),
-            lookups.find("hostile", "match-api"),
-        )
-        .await;
-        assert!(
-            same.is_err(),
-            "the namespace has more concurrent lookups than it may have"
-        );
+        let same = timeout(Duration::from_millis(50), lookups.find("hostile", "match-api")).await;
+        assert!(same.is_err(), "the namespace has more concurrent lookups than it may have");
         drop(go);
         let later = timeout(TEST_TIMEOUT, lookups.find("hostile", "match-api")).await;
         assert!(later.expect("an answer in time").is_ok());

@@ -122,11 +122,7 @@ impl Probe {
             Ok(arguments) => Arc::new(arguments),
             Err(why) => return Outcome::error(why),
         };
-        let measurement = Measurement {
-            probe: self,
-            call,
-            arguments: Arc::clone(&arguments),
-        };
+        let measurement = Measurement { probe: self, call, arguments: Arc::clone(&arguments) };
         let mut outcome = measurement.make(permit).await;
         let hide = |text| arguments.secrets.hide(text);
         let one_line = |text: String| text.replace(char::is_control, " ");
@@ -166,13 +162,7 @@ pub(super) struct Measurement {
 impl Measurement {
     async fn make(&self, permit: CallPermit) -> Outcome {
         let name = &self.metric().name;
-        let MetricProvider {
-            web,
-            prometheus,
-            kubernetes,
-            job,
-            exec,
-        } = &self.metric().provider;
+        let MetricProvider { web, prometheus, kubernetes, job, exec } = &self.metric().provider;
         match (web, prometheus, kubernetes, job, exec) {
             (Some(web), None, None, None, None) => web::measure(self, web, permit).await,
             (None, Some(prometheus), None, None, None) => {
@@ -271,18 +261,10 @@ impl Measurement {
         }
         let mut token = None;
         if let Some(authentication) = authentication {
-            let credentials = credentials(
-                authentication,
-                keys,
-                tokens,
-                http,
-                token_authorities,
-                &mut permit,
-            );
+            let credentials =
+                credentials(authentication, keys, tokens, http, token_authorities, &mut permit);
             let credentials = credentials.await?;
-            request
-                .headers
-                .insert(AUTHORIZATION, credentials.header.clone());
+            request.headers.insert(AUTHORIZATION, credentials.header.clone());
             request.secrets.extend(&credentials.secrets);
             token = credentials.token;
         }

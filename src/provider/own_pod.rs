@@ -17,12 +17,7 @@ pub(super) const POD_ARGUMENTS: [&str; 2] = ["PodName", "PodNamespace"];
 
 /// The name of the pod, which is in the run's namespace.
 pub(super) fn name(measurement: &Measurement, filling: &Filling<'_>) -> Result<String, String> {
-    let namespace = measurement
-        .run()
-        .metadata
-        .namespace
-        .as_deref()
-        .unwrap_or_default();
+    let namespace = measurement.run().metadata.namespace.as_deref().unwrap_or_default();
     let given = filling.value("PodNamespace");
     if let Some(other) = given.filter(|other| *other != namespace) {
         let other = brief(other);
@@ -53,9 +48,7 @@ pub(super) fn is_step_run(run: &HookRun) -> bool {
 pub(super) fn check_uid(run: &HookRun, pod: &str, uid: &str) -> Result<(), String> {
     match wanted_uid(run).is_none_or(|wanted| wanted == uid) {
         true => Ok(()),
-        false => Err(format!(
-            "pod {pod} is not the one that the run was created for"
-        )),
+        false => Err(format!("pod {pod} is not the one that the run was created for")),
     }
 }
 
@@ -112,17 +105,12 @@ impl Pod {
 
     /// Checks that the container exists and is running, so that a command can be run in it.
     pub(super) fn check_container(&self, pod: &str, name: &str) -> Result<(), String> {
-        let Spec {
-            init_containers,
-            containers,
-        } = &self.spec;
+        let Spec { init_containers, containers } = &self.spec;
         let known = containers.iter().chain(init_containers);
         if !known.clone().any(|it| it.name == name) {
             let names: Vec<&str> = known.map(|it| it.name.as_str()).collect();
             let (name, names) = (brief(name), names.join(", "));
-            return Err(format!(
-                "pod {pod} has no container {name}: use one of {names}"
-            ));
+            return Err(format!("pod {pod} has no container {name}: use one of {names}"));
         }
         let mut statuses = self.status.iter();
         match statuses.any(|it| it.name == name && it.is_running()) {
@@ -156,10 +144,7 @@ mod tests {
             (json!([owner(ours, "GameDeployment", false)]), false),
             (json!([owner(ours, "HookRun", true)]), false),
             (json!([owner("apps/v1", "GameDeployment", true)]), false),
-            (
-                json!([{"apiVersion": ours, "kind": "GameDeployment"}]),
-                false,
-            ),
+            (json!([{"apiVersion": ours, "kind": "GameDeployment"}]), false),
             (json!([]), false),
         ] {
             let pod = pod(owners.clone(), json!({}));
@@ -188,10 +173,7 @@ mod tests {
             ("game", Ok(())),
             ("sidecar", Ok(())),
             ("proxy", Err("container proxy of pod game-1 is not running")),
-            (
-                "prepare",
-                Err("container prepare of pod game-1 is not running"),
-            ),
+            ("prepare", Err("container prepare of pod game-1 is not running")),
             (
                 "other",
                 Err("pod game-1 has no container other: use one of game, proxy, sidecar, prepare"),

@@ -53,36 +53,22 @@ fn request(measurement: &Measurement, filling: &mut Filling<'_>) -> Result<HttpR
         .parse()
         .map_err(|error| format!("address {}: {error}", prometheus.address))?;
     let query = filling.text("query", &prometheus.query)?;
-    url.set_path(&format!(
-        "{}/api/v1/query",
-        url.path().trim_end_matches('/')
-    ));
+    url.set_path(&format!("{}/api/v1/query", url.path().trim_end_matches('/')));
     url.query_pairs_mut().append_pair("query", &query);
     let mut headers = HeaderMap::new();
     for header in &prometheus.headers {
         headers.extend([web::header(&header.key, &header.value, filling)?]);
     }
-    let seconds = prometheus
-        .timeout_seconds
-        .and_then(|seconds| u64::try_from(seconds).ok());
+    let seconds = prometheus.timeout_seconds.and_then(|seconds| u64::try_from(seconds).ok());
     let timeout = Duration::from_secs(seconds.filter(|s| *s > 0).unwrap_or(DEFAULT_TIMEOUT));
     let insecure = prometheus.insecure;
-    Ok(HttpRequest {
-        headers,
-        insecure,
-        ..HttpRequest::new(Method::GET, url, timeout)
-    })
+    Ok(HttpRequest { headers, insecure, ..HttpRequest::new(Method::GET, url, timeout) })
 }
 
 /// Judges a response. Must run on the evaluation pool.
 fn assess(response: &HttpResponse, conditions: &Conditions, accept_partial: bool) -> Outcome {
     let errored = |why: &str| {
-        let HttpResponse {
-            status,
-            from,
-            elapsed,
-            ..
-        } = response;
+        let HttpResponse { status, from, elapsed, .. } = response;
         Outcome::error(format!(
             "HTTP {} from {from} in {}: {why}",
             status.as_u16(),
@@ -96,10 +82,7 @@ fn assess(response: &HttpResponse, conditions: &Conditions, accept_partial: bool
     };
     // Labels may be in another encoding; no number can be.
     let Ok(result) = serde_json::from_str::<QueryResult>(&body) else {
-        return errored(&format!(
-            "unexpected response from Prometheus: {}",
-            brief(text.trim())
-        ));
+        return errored(&format!("unexpected response from Prometheus: {}", brief(text.trim())));
     };
     if let Some(error) = result.error() {
         return errored(&error);
@@ -129,9 +112,8 @@ fn assess(response: &HttpResponse, conditions: &Conditions, accept_partial: bool
             };
             conditions.judge(&Subject::numbers(&numbers), note)
         }
-        Err(text) => errored(&format!(
-            "the query returned {}: use one that returns numbers",
-            brief(&text)
-        )),
+        Err(text) => {
+            errored(&format!("the query returned {}: use one that returns numbers", brief(&text)))
+        }
     }
 }

@@ -38,10 +38,7 @@ pub(super) async fn run(
         status.await.ok_or_else(|| lost.to_owned())
     };
     let (output, status) = tokio::try_join!(CommandOutput::read(stdout, stderr), status)?;
-    Ok(Ended {
-        code: exit_code(status),
-        output,
-    })
+    Ok(Ended { code: exit_code(status), output })
 }
 
 /// Why a command was not started.
@@ -89,26 +86,17 @@ mod tests {
         let none = Err("the command has no exit code: a reason".to_owned());
         for (status, expected) in [
             (json!({"metadata": {}, "status": "Success"}), Ok(0)),
-            (
-                failure(json!([{"reason": "ExitCode", "message": "3"}])),
-                Ok(3),
-            ),
+            (failure(json!([{"reason": "ExitCode", "message": "3"}])), Ok(3)),
             (
                 failure(
                     json!([{"reason": "Other", "message": "4"}, {"reason": "ExitCode", "message": "127"}]),
                 ),
                 Ok(127),
             ),
-            (
-                failure(json!([{"reason": "ExitCode", "message": "three"}])),
-                none.clone(),
-            ),
+            (failure(json!([{"reason": "ExitCode", "message": "three"}])), none.clone()),
             (failure(json!([{"reason": "ExitCode"}])), none.clone()),
             (failure(json!([])), none.clone()),
-            (
-                json!({"status": "Failure", "message": "a reason"}),
-                none.clone(),
-            ),
+            (json!({"status": "Failure", "message": "a reason"}), none.clone()),
             (json!({"message": "a reason"}), none),
         ] {
             let parsed: Status = serde_json::from_value(status.clone()).expect("a status");

@@ -71,9 +71,9 @@ impl Secrets {
         }
         match String::from_utf8(body) {
             Ok(text) => self.hide(text).into_bytes(),
-            Err(binary) => self
-                .hide(String::from_utf8_lossy(binary.as_bytes()).into_owned())
-                .into_bytes(),
+            Err(binary) => {
+                self.hide(String::from_utf8_lossy(binary.as_bytes()).into_owned()).into_bytes()
+            }
         }
     }
 }
@@ -110,11 +110,7 @@ fn url_forms(text: &str) -> [String; 2] {
         return Default::default();
     };
     url.query_pairs_mut().append_pair("", text);
-    let query = url
-        .query()
-        .unwrap_or_default()
-        .trim_start_matches('=')
-        .to_owned();
+    let query = url.query().unwrap_or_default().trim_start_matches('=').to_owned();
     if let Ok(mut path) = url.path_segments_mut() {
         path.clear().push(text);
     }
@@ -154,9 +150,6 @@ mod tests {
         ] {
             assert_eq!(secrets.hide(text.into()), hidden);
         }
-        assert_eq!(
-            secrets.hide_bytes(b"\xff s3".to_vec()),
-            "\u{fffd} **".as_bytes()
-        );
+        assert_eq!(secrets.hide_bytes(b"\xff s3".to_vec()), "\u{fffd} **".as_bytes());
     }
 }

@@ -56,9 +56,7 @@ impl Tls {
         let count_before = roots.len();
         for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
             let certificate = certificate.map_err(|error| format!("caSecret: {error}"))?;
-            roots
-                .add(certificate)
-                .map_err(|error| format!("caSecret: {error}"))?;
+            roots.add(certificate).map_err(|error| format!("caSecret: {error}"))?;
         }
         if roots.len() == count_before {
             return Err("caSecret: contains no certificate; use PEM".into());

@@ -30,10 +30,7 @@ impl TokenKey {
     pub(super) fn new(namespace: &str, parameters: &[&str]) -> Result<Self, String> {
         let parameters = parameters.join("\n");
         match parameters.len() {
-            0..=MAX_KEY_BYTES => Ok(TokenKey {
-                namespace: namespace.to_owned(),
-                parameters,
-            }),
+            0..=MAX_KEY_BYTES => Ok(TokenKey { namespace: namespace.to_owned(), parameters }),
             _ => Err(format!(
                 "tokenUrl, scopes, clientId and clientSecret are longer than {} KiB in total",
                 MAX_KEY_BYTES >> 10
@@ -101,10 +98,7 @@ fn crowded_namespace(known: &HashMap<TokenKey, Token>, namespace: &str) -> Optio
     for key in known.keys() {
         *counts.entry(&key.namespace).or_default() += 1;
     }
-    if counts
-        .get(namespace)
-        .is_some_and(|count| *count >= MAX_TOKENS_PER_NAMESPACE)
-    {
+    if counts.get(namespace).is_some_and(|count| *count >= MAX_TOKENS_PER_NAMESPACE) {
         return Some(namespace.to_owned());
     }
     let most = counts.into_iter().max_by_key(|(_, count)| *count);
@@ -161,11 +155,7 @@ mod tests {
         }
         assert_eq!(count(&tokens), 1 + MAX_TOKENS_PER_NAMESPACE);
         assert!(tokens.get(&key("games", 0)).is_some());
-        assert!(
-            tokens
-                .get(&key("greedy", 2 * MAX_TOKENS_PER_NAMESPACE - 1))
-                .is_some()
-        );
+        assert!(tokens.get(&key("greedy", 2 * MAX_TOKENS_PER_NAMESPACE - 1)).is_some());
         assert!(tokens.get(&key("greedy", 0)).is_none());
     }
 

@@ -37,25 +37,14 @@ pub(super) async fn measure(
     let path = web.json_path.clone().unwrap_or_default();
     let conditions = Conditions::of(measurement.metric());
     let assess = move |response: &HttpResponse| assess(response, &path, &conditions);
-    let trust = Trust {
-        authentication: web.authentication.as_deref(),
-        ca: web.ca_secret.as_ref(),
-    };
+    let trust = Trust { authentication: web.authentication.as_deref(), ca: web.ca_secret.as_ref() };
     measurement.send(request, trust, permit, assess).await
 }
 
 fn request(measurement: &Measurement, filling: &mut Filling<'_>) -> Result<HttpRequest, String> {
-    let web = measurement
-        .metric()
-        .provider
-        .web
-        .as_ref()
-        .ok_or("no web metric")?;
+    let web = measurement.metric().provider.web.as_ref().ok_or("no web metric")?;
     let url = filling.url("url", &web.url)?;
-    let url: Url = url
-        .trim()
-        .parse()
-        .map_err(|error| format!("url {}: {error}", web.url))?;
+    let url: Url = url.trim().parse().map_err(|error| format!("url {}: {error}", web.url))?;
     let (body, content_type) = body(web, filling)?;
     let mut headers = HeaderMap::new();
     headers.extend(content_type.map(|content_type| (CONTENT_TYPE, content_type)));
@@ -71,9 +60,7 @@ fn request(measurement: &Measurement, filling: &mut Filling<'_>) -> Result<HttpR
         WebMethod::POST => Method::POST,
         WebMethod::PUT => Method::PUT,
     };
-    let seconds = web
-        .timeout_seconds
-        .and_then(|seconds| u64::try_from(seconds).ok());
+    let seconds = web.timeout_seconds.and_then(|seconds| u64::try_from(seconds).ok());
     let timeout = Duration::from_secs(seconds.filter(|s| *s > 0).unwrap_or(DEFAULT_TIMEOUT));
     let insecure = web.insecure;
     Ok(HttpRequest {
@@ -103,9 +90,7 @@ pub(super) fn header(
     value: &str,
     filling: &mut Filling<'_>,
 ) -> Result<(HeaderName, HeaderValue), String> {
-    let name = key
-        .parse()
-        .map_err(|_| format!("header {key:?} is not a header name"))?;
+    let name = key.parse().map_err(|_| format!("header {key:?} is not a header name"))?;
     let filled = filling.text(&format!("header {key}"), value)?;
     // The value is not shown, because it may contain a secret.
     let value = HeaderValue::from_str(&filled).map_err(|_| {

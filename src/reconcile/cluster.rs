@@ -152,11 +152,7 @@ impl Clusters {
             older_cluster: self.older_cluster(cluster),
             image: self.image.clone(),
             game_pods: self.game_pods(cluster),
-            refused: self
-                .refused()
-                .get(&cluster.key())
-                .cloned()
-                .unwrap_or_default(),
+            refused: self.refused().get(&cluster.key()).cloned().unwrap_or_default(),
         }
     }
 
@@ -204,19 +200,12 @@ impl Clusters {
     ) -> Result<(), Stop> {
         for action in &actions {
             // The status would say that the script is running.
-            if let ClusterAction::CreateHookRun {
-                drained_node: Some(node),
-                ..
-            } = action
-            {
+            if let ClusterAction::CreateHookRun { drained_node: Some(node), .. } = action {
                 self.check_drained(node).await?;
             }
         }
         if let Some(status) = status {
-            let object = Cluster {
-                status: Some(status),
-                ..Cluster::clone(&cluster.object)
-            };
+            let object = Cluster { status: Some(status), ..Cluster::clone(&cluster.object) };
             let path = format!("{}/status", path_of(cluster));
             let written = self.requests.put(&path, to_bytes(&object)).await;
             self.record(cluster, Kind::Cluster, written)?;
@@ -264,11 +253,7 @@ impl Clusters {
                 Ok(())
             }
             ClusterAction::MovePod(pod) => self.move_pod(cluster, &requests, &pod).await,
-            ClusterAction::RecordNode {
-                node,
-                record,
-                cordon,
-            } => {
+            ClusterAction::RecordNode { node, record, cordon } => {
                 let mut body = json!({"metadata": {
                     "uid": node.uid, "resourceVersion": node.resource_version,
                     "annotations": {NODE_RECORD: record},
@@ -276,13 +261,11 @@ impl Clusters {
                 if let Some(cordon) = cordon {
                     body["spec"] = json!({"unschedulable": cordon});
                 }
-                self.patch_node(cluster, &requests, &node, Content::MergePatch, &body)
-                    .await
+                self.patch_node(cluster, &requests, &node, Content::MergePatch, &body).await
             }
             ClusterAction::AdmitNode(node) => {
                 let body = without_taint(&node);
-                self.patch_node(cluster, &requests, &node, Content::JsonPatch, &body)
-                    .await
+                self.patch_node(cluster, &requests, &node, Content::JsonPatch, &body).await
             }
         }
     }
@@ -331,10 +314,7 @@ impl Clusters {
     ) -> Result<(), Stop> {
         let name = run.metadata.name.clone().unwrap_or_default();
         let pods = Kind::Pod.collection(Some(HOOKS_NAMESPACE));
-        let dry_run = self
-            .requests
-            .dry_run_create(&pods, to_bytes(&pod(run)))
-            .await;
+        let dry_run = self.requests.dry_run_create(&pods, to_bytes(&pod(run))).await;
         if let Err(
             Refusal::Rejected(why) | Refusal::NamespaceTerminating(why) | Refusal::NotFound(why),
         ) = dry_run
@@ -380,10 +360,7 @@ impl Clusters {
         why: String,
     ) -> Result<(), Stop> {
         warn!(run, why, "cannot create a HookRun");
-        self.refused()
-            .entry(cluster.key())
-            .or_default()
-            .insert(run, why);
+        self.refused().entry(cluster.key()).or_default().insert(run, why);
         Ok(())
     }
 
@@ -438,10 +415,7 @@ fn finalizer_patch(cluster: &Cluster, add: bool) -> Value {
 
 /// The JSON patch that removes the taint. It fails if the node was replaced or the index of the taint has changed.
 fn without_taint(node: &ClusterNode) -> Value {
-    let taint = format!(
-        "/spec/taints/{}",
-        node.not_installed_taint_index.unwrap_or_default()
-    );
+    let taint = format!("/spec/taints/{}", node.not_installed_taint_index.unwrap_or_default());
     json!([
         {"op": "test", "path": "/metadata/uid", "value": node.uid},
         {"op": "test", "path": format!("{taint}/key"), "value": NOT_INSTALLED_TAINT},
@@ -454,9 +428,7 @@ fn pod(run: &HookRun) -> Value {
     let mut metrics = run.spec.metrics.iter();
     let job = metrics.find_map(|metric| metric.provider.job.as_ref());
     let spec = job.and_then(|job| job.spec.read::<Value>().ok());
-    let template = spec
-        .map(|spec| spec["template"].clone())
-        .unwrap_or_default();
+    let template = spec.map(|spec| spec["template"].clone()).unwrap_or_default();
     json!({
         "apiVersion": "v1",
         "kind": "Pod",

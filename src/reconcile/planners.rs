@@ -15,11 +15,7 @@ use crate::runtime::fair::{Capacity, NamespaceLimiter};
 
 /// The limits on plans that take much memory. Each of them may take 50 MB for as long as it is made, because a pod
 /// template takes eighty times its length once it is parsed.
-const LARGE_PLANS: Capacity = Capacity {
-    shared: 2,
-    per_namespace: 1,
-    reserved: 0,
-};
+const LARGE_PLANS: Capacity = Capacity { shared: 2, per_namespace: 1, reserved: 0 };
 
 /// The threads that make plans. They end when this value is dropped.
 pub(crate) struct Planners {
@@ -35,19 +31,13 @@ impl Planners {
             .thread_name("plans")
             .worker_threads(available_parallelism().map_or(1, usize::from))
             .build()?;
-        Ok(Self {
-            large: NamespaceLimiter::new(LARGE_PLANS),
-            threads: Some(threads),
-        })
+        Ok(Self { large: NamespaceLimiter::new(LARGE_PLANS), threads: Some(threads) })
     }
 
     /// Makes plans on the caller's thread, for tests that stop the clock: it would advance during a plan on another one.
     #[cfg(test)]
     pub(crate) fn inline() -> Self {
-        Self {
-            large: NamespaceLimiter::new(LARGE_PLANS),
-            threads: None,
-        }
+        Self { large: NamespaceLimiter::new(LARGE_PLANS), threads: None }
     }
 
     /// Runs a plan that takes much memory: at most one of each namespace at a time.

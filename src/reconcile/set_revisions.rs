@@ -44,20 +44,13 @@ impl SetRevisions {
     pub(super) async fn record(&self, set: &Whole<SidecarSet>) -> Result<String, Requeue> {
         // The watch of revisions begins with the first set, so they may not be in the cache yet.
         let mut progress = self.cache.progress(Kind::SetRevision);
-        let listed = timeout(
-            CACHE_TIMEOUT,
-            progress.wait_for(|progress| progress.listed > 0),
-        );
+        let listed = timeout(CACHE_TIMEOUT, progress.wait_for(|progress| progress.listed > 0));
         if !matches!(listed.await, Ok(Ok(_))) {
             return Err(Requeue::Settled(Some(Instant::now() + CACHE_INTERVAL)));
         }
         let own = self.cache.sidecars.revisions(set.uid());
         let (orphans, taken) = self.others(set);
-        let History {
-            newest,
-            collisions,
-            write,
-        } = history(&set.object, &own, &orphans, &taken);
+        let History { newest, collisions, write } = history(&set.object, &own, &orphans, &taken);
         let status = set.object.status.as_ref();
         if collisions != status.map_or(0, |status| status.collision_count) {
             return Err(self.count_collisions(set, collisions).await);
@@ -164,9 +157,7 @@ impl SetRevisions {
                     "revision": number,
                 });
                 let collection = Kind::SetRevision.collection(Some(namespace));
-                self.requests
-                    .create(&collection, go_json::to_bytes(&body))
-                    .await
+                self.requests.create(&collection, go_json::to_bytes(&body)).await
             }
             RevisionWrite::Adopt { uid, number } => {
                 let owners = [owner(set)];

@@ -32,12 +32,7 @@ impl<'c> SetWorkloads<'c> {
             held.extend(held_in(&cache.game_deployments, &namespace));
             held.extend(held_in(&cache.game_stateful_sets, &namespace));
         }
-        Self {
-            cache,
-            set,
-            held,
-            hooks: HashMap::new(),
-        }
+        Self { cache, set, held, hooks: HashMap::new() }
     }
 
     /// Adds whether the pod's workload holds updates back, and the pod's hook.
@@ -86,12 +81,7 @@ pub(super) fn deselected_pods(cache: &Cache, set: &Sidecars, now: Timestamp) -> 
     let namespaces = cache.sidecars.not_reached_by(set).into_iter();
     let pods = namespaces.flat_map(|namespace| {
         // Only the references are copied while the store is locked.
-        let pods: Vec<_> = cache
-            .pods
-            .store()
-            .in_namespace(&namespace)
-            .cloned()
-            .collect();
+        let pods: Vec<_> = cache.pods.store().in_namespace(&namespace).cloned().collect();
         let with_token = pods.iter().filter(|pod| {
             let marks = pod.own().map(|own| &own.sidecars);
             let mark = marks.and_then(|marks| marks.get(&set.name));
@@ -100,9 +90,5 @@ pub(super) fn deselected_pods(cache: &Cache, set: &Sidecars, now: Timestamp) -> 
         let matched = with_token.filter_map(|pod| pod.matched(set, false, now));
         matched.collect::<Vec<_>>()
     });
-    pods.map(|pod| MatchedPod {
-        deselected: true,
-        ..pod
-    })
-    .collect()
+    pods.map(|pod| MatchedPod { deselected: true, ..pod }).collect()
 }

@@ -94,10 +94,7 @@ impl SidecarSets {
                 // An operator for one namespace cannot tell whether the set is for that namespace.
                 Some(unreadable) if !self.cache.sidecars.is_scoped() => {
                     let reporter = &self.unreadable;
-                    reporter
-                        .report(Kind::SidecarSet, &key, &unreadable)
-                        .await
-                        .into()
+                    reporter.report(Kind::SidecarSet, &key, &unreadable).await.into()
                 }
                 _ => Requeue::Settled(None).into(),
             };
@@ -115,13 +112,7 @@ impl SidecarSets {
         };
         let (this, subject, revision) = (Arc::clone(&self), Arc::clone(&set), newest.clone());
         let planned = self.planners.run(move || this.plan(&subject, &revision));
-        let Some(SetPlan {
-            status,
-            writes,
-            wake,
-            took,
-        }) = planned.await
-        else {
+        let Some(SetPlan { status, writes, wake, took }) = planned.await else {
             return Requeue::Conflict.into();
         };
         let mut requeue = Requeue::Settled(wake);
@@ -133,10 +124,7 @@ impl SidecarSets {
         } else {
             requeue = self.revisions.prune(&set, &newest, requeue).await;
         }
-        Reconciled {
-            requeue,
-            planning: took,
-        }
+        Reconciled { requeue, planning: took }
     }
 
     /// Reads the cache and plans. None if the cache does not show the set's newest revision yet.
@@ -149,16 +137,11 @@ impl SidecarSets {
         }
         let pods = sidecars.iter().flat_map(|it| self.pods(set, it, now));
         let pods: Vec<_> = pods.collect();
-        let allotment = sidecars
-            .as_deref()
-            .map(|sidecars| allot(sidecars, &pods, now));
+        let allotment = sidecars.as_deref().map(|sidecars| allot(sidecars, &pods, now));
         let allotment = allotment.unwrap_or_default();
         let webhook = self.webhook.borrow().clone();
         let others = OtherPods {
-            namespaces: &sidecars
-                .as_deref()
-                .map(|it| self.open_to_all(it))
-                .unwrap_or_default(),
+            namespaces: &sidecars.as_deref().map(|it| self.open_to_all(it)).unwrap_or_default(),
             all: self.cache.sidecars.policy().all,
             webhook: &webhook,
         };
@@ -206,12 +189,7 @@ impl SidecarSets {
         let writes = timely.map(|patch| {
             let requests = self.requests.sent_before(deadline);
             async move {
-                let PodPatch {
-                    uid,
-                    path,
-                    content,
-                    body,
-                } = patch;
+                let PodPatch { uid, path, content, body } = patch;
                 (uid, requests.patch(&path, content, body).await)
             }
         });
@@ -226,11 +204,7 @@ impl SidecarSets {
             }
         }
         drop(results);
-        if remaining.next().is_some() {
-            now_unless_failed(requeue)
-        } else {
-            requeue
-        }
+        if remaining.next().is_some() { now_unless_failed(requeue) } else { requeue }
     }
 
     /// Reads the set to prove that it is unchanged. Returns the time until which the proof is valid.
@@ -363,10 +337,7 @@ impl SidecarSets {
     ) -> Requeue {
         let path = format!("{}/status", Kind::SidecarSet.path("", set.name()));
         let patch = json!({"metadata": {"uid": set.uid()}, "status": status});
-        let result = self
-            .requests
-            .patch(&path, Content::MergePatch, to_bytes(&patch))
-            .await;
+        let result = self.requests.patch(&path, Content::MergePatch, to_bytes(&patch)).await;
         match result {
             Ok(_) => {
                 self.publish(set, status);

@@ -32,11 +32,7 @@ pub(crate) struct UnreadableReporter {
 }
 
 /// The limits on concurrent reports.
-const REPORTS: Capacity = Capacity {
-    shared: 8,
-    per_namespace: 4,
-    reserved: 1,
-};
+const REPORTS: Capacity = Capacity { shared: 8, per_namespace: 4, reserved: 1 };
 
 /// The parts of an object that are read.
 #[derive(Deserialize)]
@@ -53,10 +49,7 @@ struct StoredStatus {
 }
 
 /// Longer conditions are not read, so the object only has an event.
-const MAX_CONDITIONS: AnnotationLimits = AnnotationLimits {
-    length: 64 << 10,
-    memory: 1 << 20,
-};
+const MAX_CONDITIONS: AnnotationLimits = AnnotationLimits { length: 64 << 10, memory: 1 << 20 };
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -69,11 +62,7 @@ struct StoredMetadata {
 
 impl UnreadableReporter {
     pub(crate) fn new(requests: Requests, events: EventRecorder) -> Self {
-        Self {
-            requests,
-            events,
-            reads: Arc::new(NamespaceLimiter::new(REPORTS)),
-        }
+        Self { requests, events, reads: Arc::new(NamespaceLimiter::new(REPORTS)) }
     }
 
     /// Publishes the event.
@@ -126,9 +115,7 @@ impl UnreadableReporter {
         };
         let path = format!("{path}/status");
         let patch = to_bytes(&patch);
-        self.requests
-            .patch(&path, Content::MergePatch, patch)
-            .await?;
+        self.requests.patch(&path, Content::MergePatch, patch).await?;
         Ok(())
     }
 }
@@ -136,11 +123,7 @@ impl UnreadableReporter {
 /// The merge patch of the status; None if there is nothing to write. It applies to the version that could not be
 /// decoded, and to no other.
 fn patch(stored: &Stored, unreadable: &Unreadable, now: Timestamp) -> Option<Value> {
-    let StoredMetadata {
-        uid,
-        resource_version,
-        generation,
-    } = &stored.metadata;
+    let StoredMetadata { uid, resource_version, generation } = &stored.metadata;
     if *resource_version != unreadable.resource_version {
         // The watch will deliver the newer version.
         return None;
@@ -194,10 +177,7 @@ mod tests {
     fn the_condition_is_written_once_and_only_to_the_observed_version() {
         let now = Timestamp::UNIX_EPOCH;
         let patched = patch(&stored("7", Value::Null), &unreadable(), now).expect("a patch");
-        assert_eq!(
-            patched["metadata"],
-            json!({"uid": "u", "resourceVersion": "7"})
-        );
+        assert_eq!(patched["metadata"], json!({"uid": "u", "resourceVersion": "7"}));
         assert_eq!(patched["status"].as_object().map(|it| it.len()), Some(2));
         assert_eq!(patched["status"]["observedGeneration"], 3);
         let condition = &patched["status"]["conditions"][0];

@@ -45,11 +45,7 @@ struct Remembered {
 
 impl<K: Planned> Workloads<K> {
     pub(crate) fn new(shared: Shared, reflector: Arc<Reflector<Whole<K>>>) -> Self {
-        Self {
-            shared,
-            reflector,
-            memories: Mutex::default(),
-        }
+        Self { shared, reflector, memories: Mutex::default() }
     }
 
     /// Reconciles one workload: waits until the cache shows the operator's last writes for it, plans, and applies.
@@ -122,32 +118,22 @@ impl<K: Planned> Workloads<K> {
             over_budget: false,
         };
         let reporter = &self.shared.unreadable;
-        reporter
-            .report(K::KIND.into(), &workload.key(), &unreadable)
-            .await
+        reporter.report(K::KIND.into(), &workload.key(), &unreadable).await
     }
 
     async fn plan_and_apply(&self, workload: &Arc<Whole<K>>, memory: &mut Memory) -> Reconciled {
         let planned = self.plan(workload, memory).await;
-        let Planning {
-            read_at,
-            now,
-            revisions,
-            sidecars,
-            plan,
-            players,
-            ended_without_hook,
-            took,
-        } = match planned {
-            Ok(planning) => planning,
-            Err(NotPlanned::UnknownNamespace) => {
-                debug!("the namespace is not in the cache yet");
-                return Requeue::Settled(None).into();
-            }
-            Err(NotPlanned::Unreadable(why)) => {
-                return self.report_unreadable(workload, why).await.into();
-            }
-        };
+        let Planning { read_at, now, revisions, sidecars, plan, players, ended_without_hook, took } =
+            match planned {
+                Ok(planning) => planning,
+                Err(NotPlanned::UnknownNamespace) => {
+                    debug!("the namespace is not in the cache yet");
+                    return Requeue::Settled(None).into();
+                }
+                Err(NotPlanned::Unreadable(why)) => {
+                    return self.report_unreadable(workload, why).await.into();
+                }
+            };
         let mut target = target(workload, read_at);
         memory.players = players;
         let metrics = &self.shared.metrics;
@@ -179,13 +165,8 @@ impl<K: Planned> Workloads<K> {
         };
         let old_status = workload.object.status();
         let applier = &self.shared.applier;
-        let report = applier
-            .carry_out(&mut target, plan, old_status, memory, &on_write)
-            .await;
-        Reconciled {
-            requeue: requeue(report, wake),
-            planning: took,
-        }
+        let report = applier.carry_out(&mut target, plan, old_status, memory, &on_write).await;
+        Reconciled { requeue: requeue(report, wake), planning: took }
     }
 
     /// Reads the cache and plans, on the planner threads.
@@ -283,11 +264,7 @@ impl<S> Planning<S> {
             players: GuardedPlayers::of(object, &world),
             ended_without_hook: known_players.ended(object, &world),
             took: read_at.elapsed(),
-            sidecars: world
-                .sidecars
-                .iter()
-                .map(|it| it.new_pods_identity())
-                .collect(),
+            sidecars: world.sidecars.iter().map(|it| it.new_pods_identity()).collect(),
             revisions: world.revisions.iter().map(|it| it.name.clone()).collect(),
         })
     }

@@ -91,25 +91,15 @@ pub(super) fn world<K: GameWorkload>(
         let names = template_names.into_iter().filter(is_unreadable);
         names.map(str::to_owned).collect()
     };
-    let Nodes {
-        node_costs,
-        lost_nodes,
-        old_kubelets,
-        going_nodes,
-    } = nodes(cache, &pods);
+    let Nodes { node_costs, lost_nodes, old_kubelets, going_nodes } = nodes(cache, &pods);
     // A verdict on pods does not apply to pods with other sidecars.
-    let sidecars_match = sidecars
-        .iter()
-        .map(|it| it.new_pods_identity())
-        .eq(memory.sidecars.iter().cloned());
+    let sidecars_match =
+        sidecars.iter().map(|it| it.new_pods_identity()).eq(memory.sidecars.iter().cloned());
     let world = World {
         now: Timestamp::now(),
         pods,
         runs: runs.iter().map(|run| Arc::clone(&run.object)).collect(),
-        revisions: revisions
-            .iter()
-            .map(|it| Arc::clone(&it.revision))
-            .collect(),
+        revisions: revisions.iter().map(|it| Arc::clone(&it.revision)).collect(),
         templates,
         unreadable_templates,
         node_costs,
@@ -118,11 +108,7 @@ pub(super) fn world<K: GameWorkload>(
         going_nodes,
         claims: claims(cache, workload),
         sidecars,
-        verdicts: if sidecars_match {
-            memory.verdicts
-        } else {
-            BTreeMap::new()
-        },
+        verdicts: if sidecars_match { memory.verdicts } else { BTreeMap::new() },
         taken: memory.taken,
         failures: memory.failures,
         backoff: memory.backoff,
@@ -155,24 +141,16 @@ fn unreadable_part<K: GameWorkload>(cache: &Cache, workload: &Whole<K>) -> Optio
         let (key, it) = found.find(|(key, it)| belongs(key, it))?;
         Some(format!("{kind} {} cannot be read: {}", key.name, it.reason))
     };
-    find("pod", &cache.pods.all_unreadable(), &|_, it| {
-        is_own_or_orphan(it)
-    })
-    .or_else(|| {
-        let unreadable = cache.revisions.all_unreadable();
-        find("ControllerRevision", &unreadable, &|_, it| {
-            is_own_or_orphan(it)
+    find("pod", &cache.pods.all_unreadable(), &|_, it| is_own_or_orphan(it))
+        .or_else(|| {
+            let unreadable = cache.revisions.all_unreadable();
+            find("ControllerRevision", &unreadable, &|_, it| is_own_or_orphan(it))
         })
-    })
-    .or_else(|| {
-        find("HookRun", &cache.hook_runs.all_unreadable(), &|_, it| {
-            is_own(it)
+        .or_else(|| find("HookRun", &cache.hook_runs.all_unreadable(), &|_, it| is_own(it)))
+        .or_else(|| {
+            let unreadable = cache.claims.all_unreadable();
+            find("claim", &unreadable, &|key, _| is_own_claim(key))
         })
-    })
-    .or_else(|| {
-        let unreadable = cache.claims.all_unreadable();
-        find("claim", &unreadable, &|key, _| is_own_claim(key))
-    })
 }
 
 /// What a plan reads about nodes, by node name.
@@ -197,17 +175,13 @@ fn nodes(cache: &Cache, pods: &[Arc<Pod>]) -> Nodes {
         };
         let node_cost = node.cost.map(|cost| (name.clone(), cost));
         nodes.node_costs.extend(node_cost);
-        nodes
-            .lost_nodes
-            .extend(node.lost.map(|lost| (name.clone(), lost)));
+        nodes.lost_nodes.extend(node.lost.map(|lost| (name.clone(), lost)));
         if !node.going.is_empty() {
             let going = Arc::clone(&node.going);
             nodes.going_nodes.insert(name.clone(), going);
         }
         let kubelet = node.old_kubelet.clone();
-        nodes
-            .old_kubelets
-            .extend(kubelet.map(|it| (name.clone(), it)));
+        nodes.old_kubelets.extend(kubelet.map(|it| (name.clone(), it)));
     }
     nodes
 }
@@ -218,10 +192,7 @@ fn claims<K: GameWorkload>(cache: &Cache, workload: &Whole<K>) -> BTreeMap<Strin
         return BTreeMap::new();
     }
     let (namespace, store) = (workload.namespace(), cache.claims.store());
-    let keys = workload
-        .object
-        .claim_prefixes()
-        .chain([workload.uid().to_owned()]);
+    let keys = workload.object.claim_prefixes().chain([workload.uid().to_owned()]);
     let claims = keys.flat_map(|key| store.by_index(namespace, &key));
     claims.map(|claim| (claim.name.clone(), claim)).collect()
 }
@@ -246,9 +217,7 @@ mod tests {
         let workload = Whole::new(workload, false);
         let sidecars = || {
             let memory = MemorySnapshot::of(&Memory::default());
-            world(&cache, &workload, memory)
-                .ok()
-                .map(|it| it.sidecars.len())
+            world(&cache, &workload, memory).ok().map(|it| it.sidecars.len())
         };
         assert_eq!(sidecars(), Some(0));
         let set = json!({
@@ -294,36 +263,17 @@ mod tests {
         };
         let [own, other] = ["uid-world", "uid-other"].map(|uid| Control::Ours(uid.into()));
         let key = |name: &str| ObjectKey::new("games", name);
-        cache
-            .pods
-            .show_unreadable(key("other-0"), unreadable(&other));
-        cache
-            .pods
-            .show_unreadable(key("deployment"), unreadable(&Control::Foreign));
-        cache
-            .pods
-            .show_unreadable(ObjectKey::new("else", "x"), unreadable(&own));
-        cache
-            .hook_runs
-            .show_unreadable(key("manual"), unreadable(&Control::None));
-        cache
-            .claims
-            .show_unreadable(key("data-worlds-0"), unreadable(&Control::None));
+        cache.pods.show_unreadable(key("other-0"), unreadable(&other));
+        cache.pods.show_unreadable(key("deployment"), unreadable(&Control::Foreign));
+        cache.pods.show_unreadable(ObjectKey::new("else", "x"), unreadable(&own));
+        cache.hook_runs.show_unreadable(key("manual"), unreadable(&Control::None));
+        cache.claims.show_unreadable(key("data-worlds-0"), unreadable(&Control::None));
         assert_eq!(reason(), None);
-        cache
-            .claims
-            .show_unreadable(key("data-world-1"), unreadable(&Control::None));
-        assert_eq!(
-            reason().as_deref(),
-            Some("claim data-world-1 cannot be read: too large")
-        );
-        cache
-            .hook_runs
-            .show_unreadable(key("run"), unreadable(&own));
+        cache.claims.show_unreadable(key("data-world-1"), unreadable(&Control::None));
+        assert_eq!(reason().as_deref(), Some("claim data-world-1 cannot be read: too large"));
+        cache.hook_runs.show_unreadable(key("run"), unreadable(&own));
         assert!(reason().is_some_and(|it| it.starts_with("HookRun run")));
-        cache
-            .revisions
-            .show_unreadable(key("world-1"), unreadable(&Control::None));
+        cache.revisions.show_unreadable(key("world-1"), unreadable(&Control::None));
         assert!(reason().is_some_and(|it| it.starts_with("ControllerRevision world-1")));
         cache.pods.show_unreadable(key("world-0"), unreadable(&own));
         assert!(reason().is_some_and(|it| it.starts_with("pod world-0")));
@@ -362,12 +312,7 @@ mod tests {
         let set: GameStatefulSet = serde_json::from_value(set).expect("set");
         let seen = claims(&cache, &Whole::new(set, false));
         let names: Vec<_> = seen.keys().collect();
-        let expected = [
-            "data-world-0",
-            "data-world-10",
-            "logs-world-0",
-            "old-world-3",
-        ];
+        let expected = ["data-world-0", "data-world-10", "logs-world-0", "old-world-3"];
         assert_eq!(names, expected);
     }
 }

@@ -62,16 +62,8 @@ pub(crate) fn client(
     connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
     let fenced = FencedConnector::new(connector.clone(), Arc::clone(&fence));
     let connections = Connections {
-        reads: http(
-            https(&config)?
-                .enable_all_versions()
-                .wrap_connector(connector),
-        ),
-        writes: http(
-            https(&config)?
-                .enable_all_versions()
-                .wrap_connector(fenced.clone()),
-        ),
+        reads: http(https(&config)?.enable_all_versions().wrap_connector(connector)),
+        writes: http(https(&config)?.enable_all_versions().wrap_connector(fenced.clone())),
         upgrades: http(https(&config)?.enable_http1().wrap_connector(fenced)),
     };
     let service = ServiceBuilder::new()
@@ -92,10 +84,7 @@ fn https(config: &Config) -> Result<HttpsConnectorBuilder<WantsProtocols1>, Clie
         .with_tls_config(config.rustls_client_config()?)
         .https_or_http();
     if let Some(name) = &config.tls_server_name {
-        let name = name
-            .clone()
-            .try_into()
-            .map_err(|_| ClientError::ServerName(name.clone()))?;
+        let name = name.clone().try_into().map_err(|_| ClientError::ServerName(name.clone()))?;
         https = https.with_server_name_resolver(FixedServerNameResolver::new(name));
     }
     Ok(https)

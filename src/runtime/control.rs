@@ -85,22 +85,10 @@ mod tests {
             (json!([non_controller]), Control::None),
             (json!([workload]), ours.clone()),
             (json!([non_controller, workload]), ours),
-            (
-                json!([owner(group, "GameDeployment", Some(false))]),
-                Control::None,
-            ),
-            (
-                json!([owner(group, "HookRun", Some(true))]),
-                Control::Foreign,
-            ),
-            (
-                json!([owner("apps/v1", "ReplicaSet", Some(true))]),
-                Control::Foreign,
-            ),
-            (
-                json!([owner("v1", "GameDeployment", Some(true))]),
-                Control::Foreign,
-            ),
+            (json!([owner(group, "GameDeployment", Some(false))]), Control::None),
+            (json!([owner(group, "HookRun", Some(true))]), Control::Foreign),
+            (json!([owner("apps/v1", "ReplicaSet", Some(true))]), Control::Foreign),
+            (json!([owner("v1", "GameDeployment", Some(true))]), Control::Foreign),
         ];
         for (owners, expected) in cases {
             let text = owners.to_string().replace("\"controller\":null,", "");

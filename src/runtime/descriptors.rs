@@ -24,10 +24,7 @@ pub(crate) fn raise_limit() {
 fn raised(limit: Rlimit) -> Option<Rlimit> {
     let current = limit.current?;
     let raised = limit.maximum.map_or(ENOUGH, |hard| hard.min(ENOUGH));
-    (current < raised).then_some(Rlimit {
-        current: Some(raised),
-        maximum: limit.maximum,
-    })
+    (current < raised).then_some(Rlimit { current: Some(raised), maximum: limit.maximum })
 }
 
 #[cfg(test)]

@@ -72,9 +72,7 @@ impl Jobs {
 impl State {
     /// The next job of a namespace that has no job in progress.
     fn start(&mut self) -> Option<(Job, String)> {
-        let Self {
-            waiting, running, ..
-        } = self;
+        let Self { waiting, running, .. } = self;
         waiting.pop(|namespace| {
             let namespace = namespace.to_owned();
             running.insert(namespace.clone()).then_some(namespace)
@@ -159,9 +157,7 @@ mod tests {
         let pool = EvaluationPool::start().expect("threads");
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let endless = pool.submit("greedy", move || ended.recv().is_ok());
-        let queued: Vec<_> = (0..100)
-            .map(|job| pool.submit("greedy", move || job))
-            .collect();
+        let queued: Vec<_> = (0..100).map(|job| pool.submit("greedy", move || job)).collect();
         for round in 0..10 {
             assert_eq!(pool.run("other", move || round).await, Ok(round));
         }
@@ -180,10 +176,7 @@ mod tests {
         let nice_before = nice();
         let pool = EvaluationPool::start().expect("threads");
         let lowest = 19;
-        assert_eq!(
-            pool.run("game", nice).await,
-            Ok(lowest.min(nice_before + NICE))
-        );
+        assert_eq!(pool.run("game", nice).await, Ok(lowest.min(nice_before + NICE)));
         assert_eq!(nice(), nice_before);
     }
 }

@@ -100,10 +100,7 @@ impl<S> Layer<S> for FenceLayer {
     type Service = FencedService<S>;
 
     fn layer(&self, inner: S) -> FencedService<S> {
-        FencedService {
-            inner,
-            fence: Arc::clone(&self.0),
-        }
+        FencedService { inner, fence: Arc::clone(&self.0) }
     }
 }
 

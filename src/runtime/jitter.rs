@@ -23,9 +23,7 @@ mod tests {
 
     #[test]
     fn retries_of_many_clients_are_spread() {
-        let waits: Vec<_> = (0..100)
-            .map(|_| jittered(Duration::from_secs(30)))
-            .collect();
+        let waits: Vec<_> = (0..100).map(|_| jittered(Duration::from_secs(30))).collect();
         let range = Duration::from_secs(30)..=Duration::from_millis(37_500);
         assert!(waits.iter().all(|it| range.contains(it)), "{waits:?}");
         let spread = waits.iter().max().zip(waits.iter().min());

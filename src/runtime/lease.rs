@@ -198,10 +198,8 @@ impl Elector {
 
     async fn write(&mut self, mut lease: Lease) -> Result<(), kube::Error> {
         lease.metadata.name = Some(self.name.clone());
-        let params = PostParams {
-            field_manager: Some(FIELD_MANAGER.to_owned()),
-            ..PostParams::default()
-        };
+        let params =
+            PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
         self.is_stale = true;
         let written = match lease.metadata.resource_version {
             Some(_) => self.leases.replace(&self.name, &params, &lease).await?,
@@ -215,11 +213,8 @@ impl Elector {
     /// Waits for the pause between attempts, or less if the lease is released or expires first. The time of a watch
     /// counts toward the pause.
     async fn wait_for_next_attempt(&mut self) {
-        let pause_end = Instant::now()
-            + self
-                .times
-                .retry_period()
-                .mul_f64(1.0 + JITTER * random_fraction());
+        let pause_end =
+            Instant::now() + self.times.retry_period().mul_f64(1.0 + JITTER * random_fraction());
         if self.action() == LeaseAction::Wait
             && let Err(error) = self.watch().await
         {

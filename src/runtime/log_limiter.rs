@@ -27,11 +27,7 @@ struct State {
 impl LogLimiter {
     /// A limiter that has not admitted anything.
     pub(crate) const fn new() -> Self {
-        Self(Mutex::new(State {
-            used: 0,
-            last_refill: None,
-            suppressed: 0,
-        }))
+        Self(Mutex::new(State { used: 0, last_refill: None, suppressed: 0 }))
     }
 
     /// The number of lines that were suppressed before this one; None if this one must be suppressed as well.

@@ -26,10 +26,7 @@ const ALWAYS: usize = 8 << 20;
 
 impl Default for MemoryLimits {
     fn default() -> Self {
-        Self {
-            namespace: 96 << 20,
-            total: 320 << 20,
-        }
+        Self { namespace: 96 << 20, total: 320 << 20 }
     }
 }
 
@@ -48,10 +45,7 @@ struct State {
 
 impl MemoryUse {
     pub(crate) fn new(limits: MemoryLimits) -> Self {
-        Self {
-            limits,
-            state: Mutex::default(),
-        }
+        Self { limits, state: Mutex::default() }
     }
 
     /// Whether the objects of one kind in a namespace may grow from `old` to `new` bytes.
@@ -65,10 +59,7 @@ impl MemoryUse {
         let state = self.lock();
         let growth = new - old;
         let used = state.namespaces.get(namespace).copied().unwrap_or_default() + growth;
-        let MemoryLimits {
-            namespace: most,
-            total,
-        } = self.limits;
+        let MemoryLimits { namespace: most, total } = self.limits;
         let advice = "delete objects that are not needed, or raise the operator's limit";
         if used > most {
             return Err(format!(
@@ -123,27 +114,18 @@ pub(crate) fn of_pod(pod: &Pod) -> usize {
     let pairs = |pairs: &mut dyn Iterator<Item = (usize, usize)>| -> usize {
         pairs.map(|(key, value)| key + value + ENTRY).sum()
     };
-    let labels = pairs(
-        &mut pod
-            .labels
-            .iter()
-            .map(|(key, value)| (key.len(), value.len())),
-    );
+    let labels = pairs(&mut pod.labels.iter().map(|(key, value)| (key.len(), value.len())));
     let marks = pod.sidecars.iter().map(|(set, mark)| {
         let names = mark.containers.iter().map(|it| it.len() + 32);
-        let texts = [&mark.left_out, &mark.token]
-            .map(text)
-            .iter()
-            .sum::<usize>();
+        let texts = [&mark.left_out, &mark.token].map(text).iter().sum::<usize>();
         let read_from = mark.read_from.as_ref().map_or(0, |it| it.len());
         let lists = names.sum::<usize>() + texts + read_from;
         set.len() + mark.revision.len() + mark.shape.len() + lists + 3 * ENTRY
     });
     let containers = pod.containers.iter().map(|it| {
         let status = it.status.as_ref();
-        let status = status.map_or(0, |it| {
-            it.image.len() + it.image_id.len() + it.container_id.len()
-        });
+        let status =
+            status.map_or(0, |it| it.image.len() + it.image_id.len() + it.container_id.len());
         size_of_val(it) + it.name.len() + it.image.len() + status + ENTRY
     });
     let postponed = pod.postponed.iter().flat_map(|it| it.iter());
@@ -206,10 +188,7 @@ mod tests {
 
     #[test]
     fn a_namespace_is_limited_and_small_ones_are_kept_whatever_others_use() {
-        let memory = MemoryUse::new(MemoryLimits {
-            namespace: 32 * MIB,
-            total: 48 * MIB,
-        });
+        let memory = MemoryUse::new(MemoryLimits { namespace: 32 * MIB, total: 48 * MIB });
         let add = |namespace: &str, size: usize| {
             let fits = memory.check(namespace, 0, size).is_ok();
             memory.change(namespace, 0, if fits { size } else { 0 });
@@ -223,9 +202,6 @@ mod tests {
         memory.change("a", 32 * MIB, 0);
         assert!(memory.has_room("a") && add("b", 1));
         let why = memory.check("a", 0, 33 * MIB).expect_err("too much");
-        assert!(
-            why.contains("namespace a take more than the 32 MiB"),
-            "{why}"
-        );
+        assert!(why.contains("namespace a take more than the 32 MiB"), "{why}");
     }
 }

@@ -70,10 +70,7 @@ pub(crate) struct Reconciled {
 
 impl From<Requeue> for Reconciled {
     fn from(requeue: Requeue) -> Self {
-        Self {
-            requeue,
-            planning: Duration::ZERO,
-        }
+        Self { requeue, planning: Duration::ZERO }
     }
 }
 
@@ -261,11 +258,7 @@ impl State {
         let (key, permit) = self.ready.pop(|namespace| limiter.try_take(namespace))?;
         let since = self.waiting.remove(&key).unwrap_or(now);
         self.stats.started(since, now);
-        let in_progress = InProgress {
-            since: now,
-            is_dirty: false,
-            permit,
-        };
+        let in_progress = InProgress { since: now, is_dirty: false, permit };
         self.running.insert(key.clone(), in_progress);
         Some(key)
     }
@@ -333,11 +326,8 @@ where
         };
         let span = error_span!("reconcile", object = %key);
         let reconciling = AssertUnwindSafe(reconcile(key.clone())).catch_unwind();
-        let mut completion = Completion {
-            queue: Arc::clone(&queue),
-            key,
-            reconciled: Requeue::Retry(None).into(),
-        };
+        let mut completion =
+            Completion { queue: Arc::clone(&queue), key, reconciled: Requeue::Retry(None).into() };
         let reconcile = async move {
             match reconciling.await {
                 Ok(reconciled) => completion.set(reconciled.into()),

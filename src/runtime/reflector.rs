@@ -99,10 +99,7 @@ impl<T> Default for Reflector<T> {
 impl<T: Cached> Reflector<T> {
     /// An empty reflector whose objects count toward this memory.
     pub(crate) fn counting(memory: &Arc<MemoryUse>) -> Arc<Self> {
-        Arc::new(Self {
-            memory: Arc::clone(memory),
-            ..Self::default()
-        })
+        Arc::new(Self { memory: Arc::clone(memory), ..Self::default() })
     }
 
     /// Lists some namespaces again, each on its own: the watch has dropped some of their objects.
@@ -127,10 +124,7 @@ impl<T: Cached> Reflector<T> {
     /// Records that an object is unreadable.
     #[cfg(test)]
     pub(crate) fn show_unreadable(&self, key: ObjectKey, unreadable: Unreadable) {
-        let mut all = self
-            .unreadable
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.unreadable.write().unwrap_or_else(PoisonError::into_inner);
         all.insert(key, unreadable);
     }
 
@@ -151,10 +145,7 @@ impl<T: Cached> Reflector<T> {
 
     /// When the last watch event arrived. A working watch receives at least one bookmark a minute.
     pub(crate) fn last_event(&self) -> Instant {
-        *self
-            .last_event
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        *self.last_event.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until every change up to this resourceVersion is in the store.
@@ -195,9 +186,7 @@ impl<T: Cached> Reflector<T> {
             let is_due = |wanted: &u64| *wanted > self.progress.borrow().started;
             // Cannot fail, because self holds the senders.
             let _ = wanted.wait_for(is_due).await;
-            let _ = progress
-                .wait_for(|progress| progress.listed == progress.started)
-                .await;
+            let _ = progress.wait_for(|progress| progress.listed == progress.started).await;
             if is_due(&wanted.borrow()) {
                 return;
             }
@@ -343,11 +332,7 @@ struct Listing<T> {
 
 impl<T> Default for Listing<T> {
     fn default() -> Self {
-        Self {
-            objects: HashMap::new(),
-            unreadable: BTreeMap::new(),
-            memory: HashMap::new(),
-        }
+        Self { objects: HashMap::new(), unreadable: BTreeMap::new(), memory: HashMap::new() }
     }
 }
 
@@ -371,13 +356,7 @@ struct Feed<'a, T, C, R> {
 
 impl<'r, T: Cached, C, R: Fn(&Routed<T>)> Feed<'r, T, C, R> {
     fn new(reflector: &'r Reflector<T>, convert: C, route: R) -> Self {
-        Self {
-            reflector,
-            convert,
-            route,
-            listing: None,
-            deleted: None,
-        }
+        Self { reflector, convert, route, listing: None, deleted: None }
     }
 
     /// Applies a change: updates the store, then notifies the router, then records the progress.
@@ -426,17 +405,11 @@ impl<'r, T: Cached, C, R: Fn(&Routed<T>)> Feed<'r, T, C, R> {
         C: FnMut(Option<&T>, Origin, &Identity, O) -> Result<Option<T>, DecodeError>,
     {
         let (key, version) = (identity.key(), identity.version());
-        let is_deleted = self
-            .deleted
-            .as_ref()
-            .is_none_or(|it| it.contains(&identity.uid));
+        let is_deleted = self.deleted.as_ref().is_none_or(|it| it.contains(&identity.uid));
         let known = self.reflector.get(&key);
         let unreadable = self.reflector.unreadable(&key);
         let unreadable_version = unreadable.map(|it| version_number(&it.resource_version));
-        let known_version = known
-            .as_ref()
-            .map(|it| it.version())
-            .max(unreadable_version);
+        let known_version = known.as_ref().map(|it| it.version()).max(unreadable_version);
         let is_newer_known = known_version.is_some_and(|known| known > version);
         // A list of everything in progress contains the object as well.
         if is_deleted || is_newer_known || self.listing.is_some() {
@@ -561,11 +534,7 @@ impl<'r, T: Cached, C, R: Fn(&Routed<T>)> Feed<'r, T, C, R> {
 
     fn end_list(&mut self, version: u64) {
         self.end_charges();
-        let Listing {
-            objects,
-            unreadable,
-            ..
-        } = self.listing.take().unwrap_or_default();
+        let Listing { objects, unreadable, .. } = self.listing.take().unwrap_or_default();
         let with_control = |(key, it): (&ObjectKey, &Unreadable)| (key.clone(), it.control.clone());
         let mut concerned: BTreeSet<_> = unreadable.iter().map(with_control).collect();
         // An object is in the store or unreadable at any time: readers look for both.

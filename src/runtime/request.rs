@@ -116,19 +116,13 @@ pub(crate) enum Refusal {
     NamespaceTerminating(String),
     /// The server is too busy: nothing was done.
     #[error("{message}")]
-    Busy {
-        message: String,
-        after: Option<Duration>,
-    },
+    Busy { message: String, after: Option<Duration> },
     /// The request was not sent, because what it rests on may have changed while it waited: plan again.
     #[error(transparent)]
     Late(#[from] TooLate),
     /// The server failed or did not respond: it is unknown whether the write was made.
     #[error("{message}")]
-    Unavailable {
-        message: String,
-        after: Option<Duration>,
-    },
+    Unavailable { message: String, after: Option<Duration> },
 }
 
 pub(crate) type RequestResult = Result<ResponseMetadata, Refusal>;
@@ -144,12 +138,7 @@ struct DeleteOptions<'a> {
 impl<'a> DeleteOptions<'a> {
     /// The object with this uid is deleted first, and then its dependents.
     fn of(uid: &'a str) -> Self {
-        Self {
-            uid,
-            version: None,
-            propagation: "Background",
-            grace_seconds: None,
-        }
+        Self { uid, version: None, propagation: "Background", grace_seconds: None }
     }
 }
 
@@ -162,25 +151,18 @@ pub(crate) struct Requests {
 
 impl Requests {
     pub(crate) fn new(client: Client) -> Self {
-        Self {
-            client,
-            send_before: None,
-        }
+        Self { client, send_before: None }
     }
 
     /// The same, for requests that rest on a proof which expires at this time. Requests that have to wait longer are not
     /// sent.
     pub(crate) fn sent_before(&self, deadline: Instant) -> Self {
-        Self {
-            client: self.client.clone(),
-            send_before: Some(SendBefore(deadline)),
-        }
+        Self { client: self.client.clone(), send_before: Some(SendBefore(deadline)) }
     }
 
     /// Reads an object's metadata with a quorum read.
     pub(crate) async fn get(&self, path: &str) -> RequestResult {
-        self.send(Method::GET, path, Content::Object, Vec::new())
-            .await
+        self.send(Method::GET, path, Content::Object, Vec::new()).await
     }
 
     /// Reads an object, and returns those of its fields that `T` has. This is a quorum read, unless
@@ -228,42 +210,31 @@ impl Requests {
         uid: &str,
         version: Option<u64>,
     ) -> RequestResult {
-        let options = DeleteOptions {
-            version,
-            ..DeleteOptions::of(uid)
-        };
+        let options = DeleteOptions { version, ..DeleteOptions::of(uid) };
         self.delete_with(path, options).await
     }
 
     /// Deletes an object after its dependents. Until they are deleted, it exists and is Terminating.
     pub(crate) async fn delete_after_dependents(&self, path: &str, uid: &str) -> RequestResult {
-        let options = DeleteOptions {
-            propagation: "Foreground",
-            ..DeleteOptions::of(uid)
-        };
+        let options = DeleteOptions { propagation: "Foreground", ..DeleteOptions::of(uid) };
         self.delete_with(path, options).await
     }
 
     /// Deletes a pod immediately, without waiting for its kubelet.
     pub(crate) async fn force_delete(&self, path: &str, uid: &str) -> RequestResult {
-        let options = DeleteOptions {
-            grace_seconds: Some(0),
-            ..DeleteOptions::of(uid)
-        };
+        let options = DeleteOptions { grace_seconds: Some(0), ..DeleteOptions::of(uid) };
         self.delete_with(path, options).await
     }
 
     /// Deletes an object without preconditions. This is safe for an object whose name is never reused.
     pub(crate) async fn delete_unconditionally(&self, path: &str) -> RequestResult {
-        self.send(Method::DELETE, path, Content::Object, Vec::new())
-            .await
+        self.send(Method::DELETE, path, Content::Object, Vec::new()).await
     }
 
     /// Checks with a server-side dry run whether an object may be deleted.
     pub(crate) async fn dry_run_delete(&self, path: &str) -> RequestResult {
         let path = format!("{path}?dryRun=All");
-        self.send(Method::DELETE, &path, Content::Object, Vec::new())
-            .await
+        self.send(Method::DELETE, &path, Content::Object, Vec::new()).await
     }
 
     async fn delete_with(&self, path: &str, options: DeleteOptions<'_>) -> RequestResult {
@@ -275,8 +246,7 @@ impl Requests {
             "propagationPolicy": options.propagation,
             "gracePeriodSeconds": options.grace_seconds,
         });
-        self.send(Method::DELETE, path, Content::Object, to_bytes(&body))
-            .await
+        self.send(Method::DELETE, path, Content::Object, to_bytes(&body)).await
     }
 
     async fn send(
@@ -318,10 +288,7 @@ impl Requests {
         let (head, body) = timeout(REQUEST_TIMEOUT, exchange)
             .await
             .map_err(|_| {
-                unavailable(format!(
-                    "no response within {} s",
-                    REQUEST_TIMEOUT.as_secs()
-                ))
+                unavailable(format!("no response within {} s", REQUEST_TIMEOUT.as_secs()))
             })?
             .map_err(|error| match error {
                 kube::Error::Service(error) if error.is::<TooLate>() => Refusal::Late(TooLate),
@@ -342,10 +309,7 @@ impl Requests {
 }
 
 fn unavailable(message: String) -> Refusal {
-    Refusal::Unavailable {
-        message,
-        after: None,
-    }
+    Refusal::Unavailable { message, after: None }
 }
 
 fn metadata(body: &[u8]) -> ResponseMetadata {
@@ -397,9 +361,7 @@ impl Refusal {
 /// Whether a creation was refused because its namespace is being deleted.
 fn is_in_terminating_namespace(status: &Status) -> bool {
     let causes = status.details.iter().flat_map(|it| &it.causes);
-    causes
-        .into_iter()
-        .any(|it| it.reason == "NamespaceTerminating")
+    causes.into_iter().any(|it| it.reason == "NamespaceTerminating")
 }
 
 /// Whether a patch was refused because of a precondition.
@@ -433,10 +395,7 @@ mod tests {
             assert!(matches!(refusal(422, status, true), Refusal::Conflict(_)));
         }
         let conflict = json!({"reason": "Conflict"});
-        assert!(matches!(
-            refusal(409, conflict, false),
-            Refusal::Conflict(_)
-        ));
+        assert!(matches!(refusal(409, conflict, false), Refusal::Conflict(_)));
     }
 
     #[test]
@@ -463,9 +422,6 @@ mod tests {
             let refused = refusal(code, json!({}), false);
             assert!(matches!(refused, Refusal::Unavailable { .. }), "{code}");
         }
-        assert!(matches!(
-            refusal(429, json!({}), false),
-            Refusal::Busy { .. }
-        ));
+        assert!(matches!(refusal(429, json!({}), false), Refusal::Busy { .. }));
     }
 }

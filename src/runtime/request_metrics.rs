@@ -15,9 +15,7 @@ use tower::{Layer, Service};
 use crate::runtime::metrics::{Counts, Timings};
 
 /// The histogram buckets of client-go, in seconds.
-const BUCKETS: [f64; 12] = [
-    0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0,
-];
+const BUCKETS: [f64; 12] = [0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0];
 
 #[derive(Clone, Debug)]
 pub(crate) struct ApiRequests {
@@ -38,10 +36,7 @@ struct RequestLabels {
 
 impl Default for ApiRequests {
     fn default() -> Self {
-        Self {
-            responses: Counts::default(),
-            durations: Timings::with_buckets(&BUCKETS),
-        }
+        Self { responses: Counts::default(), durations: Timings::with_buckets(&BUCKETS) }
     }
 }
 
@@ -56,8 +51,7 @@ impl ApiRequests {
 impl Collector for ApiRequests {
     fn encode(&self, mut to: DescriptorEncoder<'_>) -> fmt::Result {
         let help = "Requests to the API server";
-        self.responses
-            .encode(&mut to, "rest_client_requests", help)?;
+        self.responses.encode(&mut to, "rest_client_requests", help)?;
         let name = "rest_client_request_duration_seconds";
         let help = "Time until the API server starts to respond";
         self.durations.encode(&mut to, name, help)
@@ -137,10 +131,7 @@ mod tests {
         ] {
             let server = service_fn(move |_: Request<()>| async move {
                 let code = code?;
-                Response::builder()
-                    .status(code)
-                    .body(())
-                    .map_err(|_| "an invalid response")
+                Response::builder().status(code).body(()).map_err(|_| "an invalid response")
             });
             let mut request = Request::new(());
             *request.method_mut() = method;

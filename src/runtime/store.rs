@@ -94,9 +94,7 @@ struct Namespace<T> {
 
 impl<T> Default for Store<T> {
     fn default() -> Self {
-        Self {
-            namespaces: HashMap::new(),
-        }
+        Self { namespaces: HashMap::new() }
     }
 }
 
@@ -163,9 +161,7 @@ impl<T: Cached> Store<T> {
     /// The memory of the objects in each namespace, in bytes.
     pub(crate) fn memory_by_namespace(&self) -> HashMap<Box<str>, usize> {
         let spaces = self.namespaces.iter();
-        spaces
-            .map(|(name, space)| (name.clone(), space.memory))
-            .collect()
+        spaces.map(|(name, space)| (name.clone(), space.memory)).collect()
     }
 
     /// The number of objects.
@@ -202,11 +198,7 @@ impl<T: Cached> Store<T> {
         let space = self.namespaces.get_mut(namespace)?;
         let old = space.objects.remove(name)?;
         space.memory = space.memory.saturating_sub(old.memory());
-        remove_name(
-            &mut space.controlled,
-            &old.controller().map(Box::from),
-            name,
-        );
+        remove_name(&mut space.controlled, &old.controller().map(Box::from), name);
         for key in old.index_keys() {
             remove_name(&mut space.indexed, &key, name);
         }
@@ -274,11 +266,7 @@ mod tests {
     }
 
     fn thing(name: &'static str, controller: Option<&'static str>, version: u64) -> Thing {
-        Thing {
-            name,
-            controller,
-            version,
-        }
+        Thing { name, controller, version }
     }
 
     fn names(found: &[Arc<Thing>]) -> Vec<&str> {

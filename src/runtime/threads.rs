@@ -23,18 +23,12 @@ impl OwnRuntime {
     /// Starts a runtime. If it yields, its threads run at a lower priority than others, where the system supports that.
     pub(crate) fn start(name: &str, yields: bool) -> std::io::Result<Self> {
         let mut builder = Builder::new_multi_thread();
-        builder
-            .worker_threads(THREADS)
-            .thread_name(name)
-            .enable_all();
+        builder.worker_threads(THREADS).thread_name(name).enable_all();
         if yields {
             builder.on_thread_start(yield_to_others);
         }
         let runtime = builder.build()?;
-        Ok(OwnRuntime {
-            handle: runtime.handle().clone(),
-            runtime: Some(runtime),
-        })
+        Ok(OwnRuntime { handle: runtime.handle().clone(), runtime: Some(runtime) })
     }
 
     /// Where to start tasks.

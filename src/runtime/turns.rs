@@ -22,10 +22,7 @@ impl<S> Layer<S> for TurnsLayer {
     type Service = TurnsService<S>;
 
     fn layer(&self, inner: S) -> TurnsService<S> {
-        TurnsService {
-            inner,
-            streams: Arc::clone(&self.0),
-        }
+        TurnsService { inner, streams: Arc::clone(&self.0) }
     }
 }
 
@@ -134,10 +131,7 @@ mod tests {
     fn the_path_names_the_namespace() {
         for (path, expected) in [
             ("/api/v1/namespaces/games/pods/a", "games"),
-            (
-                "/apis/apps/v1/namespaces/games/controllerrevisions",
-                "games",
-            ),
+            ("/apis/apps/v1/namespaces/games/controllerrevisions", "games"),
             ("/apis/tkex.tencent.com/v1alpha1/sidecarsets/log", ""),
             ("/api/v1/namespaces", ""),
         ] {
@@ -163,9 +157,8 @@ mod tests {
             let response = service.clone().oneshot(request);
             tokio::spawn(async { response.await.map(drop) })
         };
-        let holding: Vec<_> = (0..100)
-            .map(|_| call(request(Method::POST, "games", None)))
-            .collect();
+        let holding: Vec<_> =
+            (0..100).map(|_| call(request(Method::POST, "games", None))).collect();
         sleep(Duration::from_millis(1)).await;
         let soon = Instant::now() + Duration::from_millis(500);
         let late = call(request(Method::DELETE, "games", Some(soon)));

@@ -174,10 +174,7 @@ impl WatchError {
     fn from_status(status: &Status) -> Self {
         match status.code {
             410 => WatchError::Expired,
-            code => WatchError::Refused {
-                code,
-                message: status.message.clone(),
-            },
+            code => WatchError::Refused { code, message: status.message.clone() },
         }
     }
 }
@@ -247,10 +244,7 @@ impl Source {
             pass_on(Change::ListBegin);
         }
         let mut lines = match response(self.client.request_stream(self.request(&query)?)).await {
-            Err(WatchError::Refused {
-                code: 400 | 422,
-                message,
-            }) if listing => {
+            Err(WatchError::Refused { code: 400 | 422, message }) if listing => {
                 debug!(path = self.path, message, "no streaming lists");
                 return Err(WatchError::NotStreaming);
             }
@@ -288,10 +282,7 @@ impl Source {
         namespace: &str,
         mut pass_on: impl FnMut(Identity, Object<'_>),
     ) -> Result<(), WatchError> {
-        let source = Self {
-            path: in_namespace(&self.path, namespace),
-            ..self.clone()
-        };
+        let source = Self { path: in_namespace(&self.path, namespace), ..self.clone() };
         source.pages(&mut pass_on).await.map(|_| ())
     }
 
@@ -347,10 +338,7 @@ impl Source {
     /// A watch reaches this version without a bookmark, unlike the one that [`Source::newest`] returns. Only for kinds
     /// with few objects.
     pub(crate) async fn newest_object(&self) -> Result<u64, kube::Error> {
-        let metadata_source = Self {
-            metadata_only: true,
-            ..self.clone()
-        };
+        let metadata_source = Self { metadata_only: true, ..self.clone() };
         let text = metadata_source.read("").await?;
         let parse = || -> Result<u64, serde_json::Error> {
             let page: Page = serde_json::from_str(&text)?;

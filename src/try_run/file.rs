@@ -48,9 +48,8 @@ pub(super) fn read(options: &Options) -> Result<HookRunSpec, FileError> {
     let template = template(&file, document)?;
     let args: Vec<Argument> = options.args.iter().map(argument).collect();
     let declared = template.args.iter().map(|argument| argument.name.clone());
-    let known: Vec<String> = declared
-        .chain(template.metrics.iter().flat_map(used_arguments))
-        .collect();
+    let known: Vec<String> =
+        declared.chain(template.metrics.iter().flat_map(used_arguments)).collect();
     if let Some(unknown) = args.iter().find(|it| !known.contains(&it.name)) {
         return Err(FileError::UnknownArgument(unknown.name.clone()));
     }
@@ -78,11 +77,7 @@ fn contents(file: &Path) -> std::io::Result<String> {
 }
 
 fn argument((name, value): &(String, String)) -> Argument {
-    Argument {
-        name: name.clone(),
-        value: Some(value.clone()),
-        value_from: None,
-    }
+    Argument { name: name.clone(), value: Some(value.clone()), value_from: None }
 }
 
 /// The only HookTemplate or HookRun in a file, or the one with this name.
@@ -93,13 +88,8 @@ fn choose(file: &str, text: &str, wanted: Option<&str>) -> Result<Document, File
         documents.map_err(|(line, why)| FileError::NotYaml(file.to_owned(), line, why))?
     {
         let object = &document.object;
-        let name = object["metadata"]["name"]
-            .as_str()
-            .unwrap_or_default()
-            .to_owned();
-        let is_hook = ["HookTemplate", "HookRun"]
-            .iter()
-            .any(|kind| object["kind"] == *kind);
+        let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let is_hook = ["HookTemplate", "HookRun"].iter().any(|kind| object["kind"] == *kind);
         if is_hook && wanted.is_none_or(|wanted| wanted == name) {
             found.push((name, document));
         }
@@ -121,10 +111,7 @@ fn choose(file: &str, text: &str, wanted: Option<&str>) -> Result<Document, File
 /// The template of an object. Unknown fields are errors: otherwise, a metric with a misspelled successCondition would
 /// always succeed.
 fn template(file: &str, document: Document) -> Result<HookTemplateSpec, FileError> {
-    let kind = document.object["kind"]
-        .as_str()
-        .unwrap_or_default()
-        .to_owned();
+    let kind = document.object["kind"].as_str().unwrap_or_default().to_owned();
     if let Some(unknown) = unknown_fields(&kind, &document.object).into_iter().next() {
         let line = document.line(&unknown.field);
         return Err(FileError::UnknownField(file.to_owned(), line, unknown));
@@ -171,9 +158,7 @@ spec:
             std::thread::current().id()
         ));
         std::fs::write(&file, text).expect("a file");
-        let args = args
-            .iter()
-            .map(|(name, value)| ((*name).into(), (*value).into()));
+        let args = args.iter().map(|(name, value)| ((*name).into(), (*value).into()));
         let options = Options {
             file: file.clone(),
             args: args.collect(),
@@ -189,53 +174,27 @@ spec:
     #[test]
     fn arguments_come_from_the_command_line_and_the_template() {
         let spec = read_text(TEMPLATE, &[("PodIP", "127.0.0.1")], None).expect("a run");
-        let values: Vec<_> = spec
-            .args
-            .iter()
-            .map(|it| it.value.clone().unwrap_or_default())
-            .collect();
+        let values: Vec<_> =
+            spec.args.iter().map(|it| it.value.clone().unwrap_or_default()).collect();
         assert_eq!(values, ["red", "127.0.0.1"]);
     }
 
     #[test]
     fn errors_name_what_is_missing_misspelled_or_ambiguous() {
         let ip = [("PodIP", "127.0.0.1")];
-        let two = format!(
-            "{TEMPLATE}---{}",
-            TEMPLATE.replace("name: test", "name: other")
-        );
+        let two = format!("{TEMPLATE}---{}", TEMPLATE.replace("name: test", "name: other"));
         for (text, args, name, expected) in [
             (TEMPLATE, &[][..], None, "no value for PodIP: "),
-            (
-                TEMPLATE,
-                &[("PodIp", "1")][..],
-                None,
-                "the template has no argument PodIp",
-            ),
+            (TEMPLATE, &[("PodIp", "1")][..], None, "the template has no argument PodIp"),
             (
                 &TEMPLATE.replace("url:", "uri:"),
                 &ip[..],
                 None,
                 ".yaml:9: spec.metrics[0].provider.web.uri: unknown field \"spec.metrics[0].provider.web.uri\": check ",
             ),
-            (
-                &two,
-                &ip[..],
-                None,
-                "there are several: choose one of test, other with --name",
-            ),
-            (
-                &two,
-                &ip[..],
-                Some("none"),
-                " has no HookTemplate or HookRun named none",
-            ),
-            (
-                "kind: Pod",
-                &[][..],
-                None,
-                " has no HookTemplate or HookRun",
-            ),
+            (&two, &ip[..], None, "there are several: choose one of test, other with --name"),
+            (&two, &ip[..], Some("none"), " has no HookTemplate or HookRun named none"),
+            ("kind: Pod", &[][..], None, " has no HookTemplate or HookRun"),
             ("a: [", &[][..], None, ": is not YAML: "),
         ] {
             let error = read_text(text, args, name).expect_err(expected);

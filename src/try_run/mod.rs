@@ -50,9 +50,8 @@ pub struct Options {
 const NO_COMMANDS: &str = "the command was not run: with --exec-locally it is run on this machine, instead of in a container";
 
 fn named_value(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text
-        .split_once('=')
-        .ok_or("write NAME=VALUE, for example PodIP=127.0.0.1")?;
+    let (name, value) =
+        text.split_once('=').ok_or("write NAME=VALUE, for example PodIP=127.0.0.1")?;
     Ok((name.to_owned(), value.to_owned()))
 }
 
@@ -127,9 +126,7 @@ impl<P: Fn(String)> TryRun<P> {
     /// The current time, independent of changes of the wall clock.
     fn now(&self) -> Timestamp {
         let (timestamp, instant) = &self.started;
-        timestamp
-            .checked_add(instant.elapsed())
-            .unwrap_or(Timestamp::MAX)
+        timestamp.checked_add(instant.elapsed()).unwrap_or(Timestamp::MAX)
     }
 
     async fn run_to_end(mut self) -> HookRunStatus {
@@ -184,12 +181,7 @@ impl<P: Fn(String)> TryRun<P> {
         let detail = if message.is_empty() { value } else { message };
         let line = format!("{name} {}: {} {detail}", call.number, outcome.phase);
         (self.print)(line.trim_end().to_owned());
-        Measured {
-            metric: call.metric,
-            started,
-            finished: self.now(),
-            outcome,
-        }
+        Measured { metric: call.metric, started, finished: self.now(), outcome }
     }
 }
 

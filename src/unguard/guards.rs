@@ -142,14 +142,9 @@ impl Guards {
     /// Removes labels, then budgets, then finalizers: if this is interrupted, the rest is still guarded, and another
     /// run can continue.
     pub(super) async fn unguard(&self) -> Result<(), UnguardError> {
-        let pods = change_all(
-            async || self.labeled::<Pod>().await,
-            async |pod| self.unlabel(pod).await,
-        );
-        println!(
-            "{} no longer guarded",
-            counted(pods.await?, "pod is", "pods are")
-        );
+        let pods =
+            change_all(async || self.labeled::<Pod>().await, async |pod| self.unlabel(pod).await);
+        println!("{} no longer guarded", counted(pods.await?, "pod is", "pods are"));
         let budgets = change_all(
             async || self.labeled::<PodDisruptionBudget>().await,
             async |budget| self.delete(budget).await,
@@ -266,10 +261,7 @@ mod tests {
         let deleted = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
         let named = Some("GameDeployment games/arena".to_owned());
         assert_eq!(waiting_workload(&object(json!({}), json!([]))), None);
-        assert_eq!(
-            waiting_workload(&object(json!({}), json!([{"podName": "x"}]))),
-            named
-        );
+        assert_eq!(waiting_workload(&object(json!({}), json!([{"podName": "x"}]))), named);
         assert_eq!(waiting_workload(&object(deleted, json!([]))), named);
     }
 

@@ -129,10 +129,7 @@ pub async fn run(options: &Options) -> Result<(), UnguardError> {
         config.auth_info.impersonate.clone_from(&options.r#as);
     }
     let client = Client::try_from(config)?;
-    let guards = Guards {
-        client: client.clone(),
-        namespace: options.namespace.clone(),
-    };
+    let guards = Guards { client: client.clone(), namespace: options.namespace.clone() };
     let Some(deployment) = &options.deployment else {
         if guards.found_no_namespace().await? {
             return Ok(());
@@ -140,9 +137,8 @@ pub async fn run(options: &Options) -> Result<(), UnguardError> {
         guards.ensure_none_waits(options.force).await?;
         return guards.unguard().await;
     };
-    let (namespace, name) = deployment
-        .split_once('/')
-        .ok_or_else(|| UnguardError::Deployment(deployment.clone()))?;
+    let (namespace, name) =
+        deployment.split_once('/').ok_or_else(|| UnguardError::Deployment(deployment.clone()))?;
     let operator = Operator {
         deployments: Api::namespaced(client.clone(), namespace),
         leases: Api::namespaced(client.clone(), namespace),
@@ -153,13 +149,7 @@ pub async fn run(options: &Options) -> Result<(), UnguardError> {
     let (Some(release), Some(job)) = (&options.helm_release, &options.job) else {
         return guards.remove_by_hand(&operator, options.force).await;
     };
-    let release = Release {
-        client,
-        namespace,
-        name: release,
-        deployment: name,
-        job,
-    };
+    let release = Release { client, namespace, name: release, deployment: name, job };
     release.ensure_being_uninstalled().await?;
     // A Job that exceeds its deadline is told to end.
     let mut end = signal(SignalKind::terminate()).map_err(UnguardError::Signals)?;

@@ -196,10 +196,9 @@ mod tests {
         deployment: Option<ObjectMeta>,
         job: Option<ObjectMeta>,
     ) -> Result<(), GoesOn> {
-        let records = records.iter().map(|(version, status)| Record {
-            version: *version,
-            status: (*status).to_owned(),
-        });
+        let records = records
+            .iter()
+            .map(|(version, status)| Record { version: *version, status: (*status).to_owned() });
         let records: Vec<Record> = records.collect();
         release().check(&records, deployment.as_ref(), job.as_ref())
     }
@@ -215,10 +214,7 @@ mod tests {
             (&[(1, "deployed")], Some("deployed")),
             // Rolled back after a failed uninstallation.
             (&[(1, "uninstalling"), (2, "deployed")], Some("deployed")),
-            (
-                &[(1, "deployed"), (2, "pending-upgrade")],
-                Some("pending-upgrade"),
-            ),
+            (&[(1, "deployed"), (2, "pending-upgrade")], Some("pending-upgrade")),
             (&[(1, "failed")], Some("failed")),
         ] {
             for job in [None, Some(job("helm")), Some(job("kubectl"))] {
@@ -226,11 +222,7 @@ mod tests {
                     release: "gamekeeper".into(),
                     status: status.into(),
                 });
-                assert_eq!(
-                    check(records, installed(), job).err(),
-                    expected,
-                    "{records:?}"
-                );
+                assert_eq!(check(records, installed(), job).err(), expected, "{records:?}");
             }
         }
     }
@@ -251,10 +243,7 @@ mod tests {
         let installed = deployment("gamekeeper", "system");
         assert!(check(&[], Some(installed.clone()), None).is_err());
         for manager in ["helm", "helm-controller", "terraform-provider-helm_v3.1.0"] {
-            assert_eq!(
-                check(&[], Some(installed.clone()), Some(job(manager))),
-                Ok(())
-            );
+            assert_eq!(check(&[], Some(installed.clone()), Some(job(manager))), Ok(()));
         }
     }
 
@@ -262,18 +251,11 @@ mod tests {
     #[tokio::test]
     async fn a_job_that_another_client_applied_does_nothing() {
         let installed = deployment("gamekeeper", "system");
-        let applied = metadata(
-            json!({"annotations": {LAST_APPLIED: "{}"}, "managedFields": [
-                {"manager": "helm", "operation": "Update"},
-            ]}),
-        );
-        let others = [
-            "kubectl",
-            "kubectl-create",
-            "argocd-controller",
-            "kustomize-controller",
-            "kapp",
-        ];
+        let applied = metadata(json!({"annotations": {LAST_APPLIED: "{}"}, "managedFields": [
+            {"manager": "helm", "operation": "Update"},
+        ]}));
+        let others =
+            ["kubectl", "kubectl-create", "argocd-controller", "kustomize-controller", "kapp"];
         for job in others.map(job).into_iter().chain([applied]) {
             let refused = check(&[], Some(installed.clone()), Some(job)).err();
             assert!(matches!(refused, Some(GoesOn::Applied(_))), "{refused:?}");

@@ -71,10 +71,7 @@ fn failure(code: u16) -> (u16, Value) {
 }
 
 fn guards(client: Client, namespace: Option<&str>) -> Guards {
-    Guards {
-        client,
-        namespace: namespace.map(str::to_owned),
-    }
+    Guards { client, namespace: namespace.map(str::to_owned) }
 }
 
 fn count(sent: &Mutex<Vec<String>>, line: &str) -> usize {
@@ -160,9 +157,7 @@ async fn a_deleted_namespace_is_recognized() {
 /// A missing permission to read the namespace does not mean that the namespace was deleted.
 #[tokio::test]
 async fn a_namespace_counts_as_deleted_only_if_it_is_not_found() {
-    for script in [(|_, _| failure(403)) as Script, |line, _| {
-        (200, default_response(line).1)
-    }] {
+    for script in [(|_, _| failure(403)) as Script, |line, _| (200, default_response(line).1)] {
         let (client, _) = server(script);
         let guards = guards(client, Some("games"));
         assert!(!guards.namespace_was_deleted().await.expect("an answer"));
@@ -229,13 +224,8 @@ async fn a_workload_that_is_deleted_while_the_operator_stops_keeps_its_guard() {
         }
     });
     let (operator, release) = (operator(&client), release(&client));
-    let result = guards(client, None)
-        .remove(&operator, &release, false)
-        .await;
-    assert!(
-        matches!(result, Err(UnguardError::Waiting(_))),
-        "{result:?}"
-    );
+    let result = guards(client, None).remove(&operator, &release, false).await;
+    assert!(matches!(result, Err(UnguardError::Waiting(_))), "{result:?}");
     assert_eq!(count(&sent, "PATCH") + count(&sent, "DELETE"), 0);
 }
 
@@ -252,9 +242,7 @@ async fn a_release_that_was_rolled_back_keeps_its_guards() {
     let (operator, release) = (operator(&client), release(&client));
     let first = release.ensure_being_uninstalled().await;
     first.expect("Helm is uninstalling it");
-    let result = guards(client, None)
-        .remove(&operator, &release, false)
-        .await;
+    let result = guards(client, None).remove(&operator, &release, false).await;
     assert!(matches!(result, Err(UnguardError::GoesOn(_))), "{result:?}");
     assert_eq!(count(&sent, "PATCH") + count(&sent, "DELETE"), 0);
 }
@@ -308,14 +296,8 @@ async fn an_operator_without_its_deployment_has_stopped() {
 #[test]
 fn the_error_names_the_workloads_to_wait_for() {
     for (workloads, expected) in [
-        (
-            1,
-            "1 workload has to wait for the hooks of its pods: a; wait until",
-        ),
-        (
-            2,
-            "2 workloads have to wait for the hooks of their pods: a, a; wait until",
-        ),
+        (1, "1 workload has to wait for the hooks of its pods: a; wait until"),
+        (2, "2 workloads have to wait for the hooks of their pods: a, a; wait until"),
     ] {
         let error = UnguardError::Waiting(vec!["a".to_owned(); workloads]).to_string();
         assert!(error.starts_with(expected), "{error}");

@@ -82,9 +82,7 @@ impl Pair {
             params.not_before = epoch + since_epoch(not_before);
             params.not_after = epoch + since_epoch(until);
             params.use_authority_key_identifier_extension = true;
-            params
-                .distinguished_name
-                .push(DnType::CommonName, common_name);
+            params.distinguished_name.push(DnType::CommonName, common_name);
             Ok::<_, rcgen::Error>(params)
         };
         let mut authority = params(&[], format!("gamekeeper webhook {now}"))?;
@@ -142,11 +140,7 @@ impl Pair {
 
 impl Certificates {
     pub(super) fn new(current: Pair) -> Self {
-        Certificates {
-            current,
-            next: None,
-            old: None,
-        }
+        Certificates { current, next: None, old: None }
     }
 
     /// Reads the data of a Secret; None if it has no valid certificate.
@@ -170,10 +164,9 @@ impl Certificates {
             next.write(&mut data, "next-");
         }
         if let Some((authority, until)) = &self.old {
-            for (name, value) in [
-                ("old-ca.crt", authority.clone()),
-                ("old-until", until.to_string()),
-            ] {
+            for (name, value) in
+                [("old-ca.crt", authority.clone()), ("old-until", until.to_string())]
+            {
                 data.insert(name.to_owned(), ByteString(value.into_bytes()));
             }
         }
@@ -184,10 +177,7 @@ impl Certificates {
     pub(super) fn bundle(&self) -> String {
         let next = self.next.iter().map(|next| next.authority.as_str());
         let old = self.old.iter().map(|(old, _)| old.as_str());
-        let all = [self.current.authority.as_str()]
-            .into_iter()
-            .chain(next)
-            .chain(old);
+        let all = [self.current.authority.as_str()].into_iter().chain(next).chain(old);
         all.collect()
     }
 
@@ -220,10 +210,8 @@ pub(super) fn due(
         return Due::Create;
     }
     if let Some(next) = next {
-        let trusted_from = next
-            .from
-            .checked_add(announcement_time(lifetime))
-            .unwrap_or(Timestamp::MAX);
+        let trusted_from =
+            next.from.checked_add(announcement_time(lifetime)).unwrap_or(Timestamp::MAX);
         return match announced && trusted_from <= now {
             true => Due::Promote,
             false => Due::Nothing,

@@ -31,18 +31,10 @@ use gamekeeper_core::api::names::{MAX_NAME, claim_template_name};
 const DRY_RUN_TIMEOUT: Duration = Duration::from_secs(2);
 /// The limits on concurrent dry runs of one address; others wait until the timeout. Whatever other addresses send, an API
 /// server has some of its own.
-const PER_CALLER: Capacity = Capacity {
-    shared: 32,
-    per_namespace: 16,
-    reserved: 2,
-};
+const PER_CALLER: Capacity = Capacity { shared: 32, per_namespace: 16, reserved: 2 };
 /// The limits on concurrent dry runs for one namespace by one address: the templates of one tenant must not make an API
 /// server wait with those of the others.
-const PER_NAMESPACE: Capacity = Capacity {
-    shared: 1_024,
-    per_namespace: 4,
-    reserved: 0,
-};
+const PER_NAMESPACE: Capacity = Capacity { shared: 1_024, per_namespace: 4, reserved: 0 };
 
 /// The API server's findings about the pod templates of a request.
 #[derive(Debug, Default)]
@@ -139,9 +131,7 @@ impl DryRun {
     async fn send(&self, namespace: &str, object: &Value) -> Result<Vec<Finding>, Undecided> {
         if !sidecar_set::is_sidecar_set(object) {
             let template = pod_template(object);
-            return self
-                .create(namespace, &template, own_volumes(object).len())
-                .await;
+            return self.create(namespace, &template, own_volumes(object).len()).await;
         }
         let template = wrap_template(sidecar_set::template(object));
         let findings = self.create(&self.namespace, &template, usize::MAX).await?;
@@ -158,9 +148,7 @@ impl DryRun {
         if !is_dns_label(namespace) {
             // The namespace becomes a part of the path, and any caller of the port may have written it.
             let namespace = cut(namespace);
-            return Err(Undecided::Unclear(format!(
-                "{namespace:?} is not a namespace"
-            )));
+            return Err(Undecided::Unclear(format!("{namespace:?} is not a namespace")));
         }
         let path = format!(
             "/api/v1/namespaces/{namespace}/podtemplates?dryRun=All&fieldValidation=Strict&timeout={}s",
@@ -212,9 +200,7 @@ fn changes_template(request: &AdmissionRequest) -> bool {
     }
     let is_workload = request.object["spec"]["template"].is_object();
     let differs = |field: &str| request.object["spec"][field] != request.old_object["spec"][field];
-    let differs = ["template", "volumeClaimTemplates"]
-        .into_iter()
-        .any(differs);
+    let differs = ["template", "volumeClaimTemplates"].into_iter().any(differs);
     is_workload && differs && concerns_spec(request)
 }
 
@@ -286,10 +272,7 @@ fn decoding_findings(why: &str) -> Vec<Finding> {
     });
     match fields {
         Some(fields) => fields.iter().map(|it| Finding::unknown(it)).collect(),
-        None => vec![Finding::error(
-            "spec.template",
-            format!("Invalid value: {why}"),
-        )],
+        None => vec![Finding::error("spec.template", format!("Invalid value: {why}"))],
     }
 }
 

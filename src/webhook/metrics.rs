@@ -25,14 +25,8 @@ const POD_FAILED: &str = "failed_closed";
 /// The kinds whose pod templates are tried in a dry run.
 const TRIED_KINDS: [&str; 3] = ["GameDeployment", "GameStatefulSet", "SidecarSet"];
 /// Results of dry runs of pod templates: a verdict, or why there is none.
-const OUTCOMES: [&str; 6] = [
-    "accepted",
-    "refused",
-    "timeout",
-    "forbidden",
-    "unavailable",
-    "unclear",
-];
+const OUTCOMES: [&str; 6] =
+    ["accepted", "refused", "timeout", "forbidden", "unavailable", "unclear"];
 /// Any other kind or operation.
 const OTHER: &str = "other";
 
@@ -59,11 +53,7 @@ impl RequestLabels {
             known.copied().unwrap_or(OTHER)
         };
         RequestLabels {
-            kind: if kind == POD {
-                POD
-            } else {
-                one_of(&KINDS, kind)
-            },
+            kind: if kind == POD { POD } else { one_of(&KINDS, kind) },
             operation: one_of(&OPERATIONS, &request.operation),
         }
     }
@@ -105,10 +95,7 @@ impl AdmissionMetrics {
                 }
             }
         }
-        let request = RequestLabels {
-            kind: POD,
-            operation: "CREATE",
-        };
+        let request = RequestLabels { kind: POD, operation: "CREATE" };
         self.durations.init(request);
         for verdict in ["allowed", POD_FAILED] {
             self.reviews.init(ReviewLabels { request, verdict });
@@ -123,11 +110,7 @@ impl AdmissionMetrics {
     /// Counts a review. `allowed` is None if there was no response.
     pub(super) fn reviewed(&self, request: RequestLabels, allowed: Option<bool>, took: Duration) {
         let [yes, no, failed_open] = VERDICTS;
-        let failed = if request.kind == POD {
-            POD_FAILED
-        } else {
-            failed_open
-        };
+        let failed = if request.kind == POD { POD_FAILED } else { failed_open };
         let verdict = allowed.map_or(failed, |allowed| if allowed { yes } else { no });
         self.reviews.increment(ReviewLabels { request, verdict });
         self.durations.observe(request, took);
@@ -152,11 +135,9 @@ impl Collector for AdmissionMetrics {
     fn encode(&self, mut to: DescriptorEncoder<'_>) -> fmt::Result {
         let to = &mut to;
         let help = "Objects that the API server sent for admission";
-        self.reviews
-            .encode(to, "gamekeeper_admission_requests", help)?;
+        self.reviews.encode(to, "gamekeeper_admission_requests", help)?;
         let name = "gamekeeper_admission_request_duration_seconds";
-        self.durations
-            .encode(to, name, "Duration of an admission review")?;
+        self.durations.encode(to, name, "Duration of an admission review")?;
         let help = "Pod templates that were sent to the API server as a dry run";
         let name = "gamekeeper_admission_template_dry_runs";
         self.dry_runs.encode(to, name, help)?;

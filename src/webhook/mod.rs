@@ -53,11 +53,7 @@ pub struct WebhookOptions {
     #[arg(long, env = "GAMEKEEPER_WEBHOOK_LISTEN")]
     pub webhook_listen: Option<SocketAddr>,
     /// Name of the webhook's Secret and Service, in the operator's namespace, and of its webhook configurations.
-    #[arg(
-        long,
-        env = "GAMEKEEPER_WEBHOOK_NAME",
-        default_value = "gamekeeper-webhook"
-    )]
+    #[arg(long, env = "GAMEKEEPER_WEBHOOK_NAME", default_value = "gamekeeper-webhook")]
     pub webhook_name: String,
     /// Lifetime of the webhook's certificates; they are renewed when a third of it is left.
     #[arg(

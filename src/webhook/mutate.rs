@@ -95,9 +95,7 @@ mod tests {
     #[test]
     fn a_pod_gets_containers_and_a_mark_in_one_patch() {
         let set: SidecarSet = serde_json::from_value(set()).expect("a set");
-        let sets = [Arc::new(
-            Sidecars::of(&set).expect("the set selects something"),
-        )];
+        let sets = [Arc::new(Sidecars::of(&set).expect("the set selects something"))];
         let pod = |app: &str| {
             json!({
                 "kind": "Pod",
@@ -117,9 +115,7 @@ mod tests {
     #[test]
     fn hostile_objects_are_not_patched() {
         let set: SidecarSet = serde_json::from_value(set()).expect("a set");
-        let sets = [Arc::new(
-            Sidecars::of(&set).expect("the set selects something"),
-        )];
+        let sets = [Arc::new(Sidecars::of(&set).expect("the set selects something"))];
         let labels = json!({"app": "arena"});
         for object in [
             Value::Null,

@@ -39,9 +39,8 @@ impl Neighbors {
         let all = deployments
             .map(|it| Neighbor::of(it.object.as_ref()))
             .chain(stateful_sets.map(|it| Neighbor::of(it.object.as_ref())));
-        let workloads: Vec<Neighbor> = all
-            .filter(|it| it.conflicts_with(&set, cache.sidecars.policy()))
-            .collect();
+        let workloads: Vec<Neighbor> =
+            all.filter(|it| it.conflicts_with(&set, cache.sidecars.policy())).collect();
         let names = workloads.iter().map(|it| it.namespace.as_str());
         let known = names.filter_map(|name| cache.sidecars.namespace(name));
         let namespaces = known.map(|it| (it.name.clone(), Namespace::clone(&it)));
@@ -51,11 +50,7 @@ impl Neighbors {
             let revisions = cache.sidecars.revisions(uid).into_iter();
             revisions.map(|it| it.name.clone()).collect()
         });
-        Self {
-            revisions,
-            namespaces: namespaces.collect(),
-            workloads,
-        }
+        Self { revisions, namespaces: namespaces.collect(), workloads }
     }
 
     /// The workloads' namespaces with unknown labels, which are yet to be read. At most `MAX_READ`, so that the request

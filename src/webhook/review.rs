@@ -72,11 +72,7 @@ pub(super) fn review(
         findings.extend(disabled_commands(object, &request.namespace, commands));
         let others = sidecar_sets.iter().map(|it| it.object.as_ref());
         findings.extend(conflicts_of_sidecar_sets(object, others));
-        let Neighbors {
-            workloads,
-            namespaces,
-            revisions,
-        } = neighbors;
+        let Neighbors { workloads, namespaces, revisions } = neighbors;
         let revisions = revisions.iter();
         findings.extend(revisions.flat_map(|revisions| unknown_revision(object, revisions)));
         findings.extend(conflicts_with_workloads(object, workloads, namespaces));

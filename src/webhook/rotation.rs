@@ -162,9 +162,7 @@ impl Rotation {
         };
         let data = Some(certificates.write());
         let secret = Secret { data, ..secret };
-        self.secrets
-            .replace(&self.name, &PostParams::default(), &secret)
-            .await?;
+        self.secrets.replace(&self.name, &PostParams::default(), &secret).await?;
         info!(?due, until = %certificates.current.until, "renewed the webhook's certificates");
         self.announce(&certificates).await?;
         self.serve(&certificates)
@@ -181,15 +179,9 @@ impl Rotation {
         Ok(match (due, stored) {
             (Due::Nothing, _) => None,
             (Due::Create, _) | (_, None) => Some(Certificates::new(pair()?)),
-            (Due::Announce, Some(stored)) => Some(Certificates {
-                next: Some(pair()?),
-                ..stored
-            }),
+            (Due::Announce, Some(stored)) => Some(Certificates { next: Some(pair()?), ..stored }),
             (Due::Promote, Some(stored)) => Some(stored.promote()),
-            (Due::RemoveOld, Some(stored)) => Some(Certificates {
-                old: None,
-                ..stored
-            }),
+            (Due::RemoveOld, Some(stored)) => Some(Certificates { old: None, ..stored }),
         })
     }
 
@@ -248,9 +240,7 @@ impl Rotation {
             return Ok(false);
         };
         let patch = Patch::Json::<()>(patch);
-        configurations
-            .patch(&self.name, &PatchParams::default(), &patch)
-            .await?;
+        configurations.patch(&self.name, &PatchParams::default(), &patch).await?;
         info!("updated the CA bundle of a webhook configuration");
         Ok(true)
     }

@@ -39,11 +39,7 @@ use gamekeeper_core::sidecar_set::{Namespace, Sidecars};
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 /// The places for reviews. Each address has some that no other can take: a pod that sends reviews must not make those of
 /// an API server late, because objects whose review is late are accepted unchecked.
-pub(super) const PLACES: Capacity = Capacity {
-    shared: 64,
-    per_namespace: 16,
-    reserved: 4,
-};
+pub(super) const PLACES: Capacity = Capacity { shared: 64, per_namespace: 16, reserved: 4 };
 /// How long a review may wait for its place.
 const PLACE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The timeout for reading a namespace, well below the webhook's timeout in the chart.
@@ -74,9 +70,7 @@ impl ServingCertificate {
 
 impl fmt::Debug for ServingCertificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ServingCertificate")
-            .field(&self.is_ready())
-            .finish()
+        f.debug_tuple("ServingCertificate").field(&self.is_ready()).finish()
     }
 }
 
@@ -173,19 +167,9 @@ impl Reviewer {
                 let stored = cache.hook_templates.store().get(&request.namespace, name)?;
                 Some(Arc::clone(&stored.object))
             };
-            let templates = Templates {
-                find: &find,
-                place: "this namespace",
-            };
+            let templates = Templates { find: &find, place: "this namespace" };
             let sidecar_sets = cache.sidecar_sets.store().all();
-            review(
-                &request,
-                &templates,
-                &dry_run,
-                &commands,
-                &sidecar_sets,
-                &neighbors,
-            )
+            review(&request, &templates, &dry_run, &commands, &sidecar_sets, &neighbors)
         });
         response.await.ok()
     }
@@ -201,9 +185,7 @@ impl Reviewer {
             true => {
                 // This compares the set with every workload of the cluster.
                 let (cache, request) = (Arc::clone(cache), Arc::clone(request));
-                let found = self
-                    .evaluation
-                    .run("", move || Neighbors::of(&request, &cache));
+                let found = self.evaluation.run("", move || Neighbors::of(&request, &cache));
                 found.await.ok()?
             }
             false => Neighbors::default(),
@@ -211,9 +193,7 @@ impl Reviewer {
         let unknown = neighbors.unknown_namespaces();
         let reads = unknown.iter().map(|name| self.read_namespace(name));
         let read = join_all(reads).await.into_iter().flatten();
-        neighbors
-            .namespaces
-            .extend(read.map(|it| (it.name.clone(), it)));
+        neighbors.namespaces.extend(read.map(|it| (it.name.clone(), it)));
         Some(neighbors)
     }
 
@@ -243,10 +223,7 @@ impl Reviewer {
         }
         let found = timeout(READ_TIMEOUT, self.namespaces.get_metadata(name)).await;
         let found = found.ok()?.ok()?;
-        Some(Namespace {
-            name: name.to_owned(),
-            labels: found.metadata.labels.unwrap_or_default(),
-        })
+        Some(Namespace { name: name.to_owned(), labels: found.metadata.labels.unwrap_or_default() })
     }
 }
 
@@ -285,13 +262,9 @@ async fn respond(
     let read = timeout(BODY_TIMEOUT, read(body, &mut budget)).await;
     let review = read.unwrap_or(Err(StatusCode::REQUEST_TIMEOUT))?;
     let (labels, started) = (RequestLabels::of(&review.request), Instant::now());
-    let response = reviewer
-        .review(purpose, review.request, budget, &address)
-        .await;
+    let response = reviewer.review(purpose, review.request, budget, &address).await;
     let allowed = response.as_ref().map(|response| response.allowed);
-    reviewer
-        .metrics
-        .reviewed(labels, allowed, started.elapsed());
+    reviewer.metrics.reviewed(labels, allowed, started.elapsed());
     let response = response.ok_or(StatusCode::SERVICE_UNAVAILABLE)?;
     Ok(Json(response.into_review()))
 }
@@ -328,9 +301,7 @@ pub(super) async fn serve(
         .route("/default", post(default))
         .route("/inject", post(inject))
         .with_state(reviewer);
-    let mut tls = ServerConfig::builder()
-        .with_no_client_auth()
-        .with_cert_resolver(certificate);
+    let mut tls = ServerConfig::builder().with_no_client_auth().with_cert_resolver(certificate);
     tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let acceptor = TlsAcceptor::from(Arc::new(tls));
     inbound::serve(listener, Some(acceptor), app, connections).await;

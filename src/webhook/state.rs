@@ -114,20 +114,11 @@ mod tests {
         let later = now + Duration::from_secs(3600);
         let state =
             |served, configured, error| webhook_state("hook", served, configured, error, now);
-        assert_eq!(
-            state(Some(&served), Some(&trusted), None),
-            WebhookState::InForce
-        );
+        assert_eq!(state(Some(&served), Some(&trusted), None), WebhookState::InForce);
         // An error is harmless while the certificate is trusted.
-        assert_eq!(
-            state(Some(&served), Some(&trusted), Some("403")),
-            WebhookState::InForce
-        );
+        assert_eq!(state(Some(&served), Some(&trusted), Some("403")), WebhookState::InForce);
         assert_eq!(state(Some(&served), None, None), WebhookState::InForce);
-        assert_eq!(
-            state(Some(&served), Some(&untrusted), Some("403")),
-            not_trusted("403")
-        );
+        assert_eq!(state(Some(&served), Some(&untrusted), Some("403")), not_trusted("403"));
         assert_eq!(
             state(Some(&served), Some(&untrusted), None),
             not_trusted("its authority is not in the CA bundle of the configuration")
@@ -136,14 +127,8 @@ mod tests {
             webhook_state("hook", Some(&served), Some(&trusted), None, later),
             not_trusted("its certificate expired at 1970-01-01T01:00:00Z")
         );
-        assert_eq!(
-            state(None, Some(&trusted), None),
-            not_trusted("it has no certificate yet")
-        );
-        assert_eq!(
-            state(None, None, Some("no Secret")),
-            not_trusted("no Secret")
-        );
+        assert_eq!(state(None, Some(&trusted), None), not_trusted("it has no certificate yet"));
+        assert_eq!(state(None, None, Some("no Secret")), not_trusted("no Secret"));
         assert_eq!(
             state(Some(&served), Some(&Configured::No), None),
             WebhookState::NotConfigured("hook".to_owned())

@@ -41,10 +41,7 @@ fn template(condition: &str) -> Value {
 }
 
 /// A namespace without HookTemplates.
-const NO_TEMPLATES: Templates = Templates {
-    find: &|_| None,
-    place: "this namespace",
-};
+const NO_TEMPLATES: Templates = Templates { find: &|_| None, place: "this namespace" };
 
 fn reviewed(operation: &str, object: Value, old_object: Value) -> AdmissionResponse {
     let request = AdmissionRequest {
@@ -75,10 +72,7 @@ fn a_refusal_has_the_format_of_the_api_server() {
     let message =
         "Invalid value: \"players == \\\"1\\\"\": players is not known: write result or value";
     assert_eq!(review["response"]["allowed"], false);
-    assert_eq!(
-        (&status["code"], &status["reason"]),
-        (&json!(422), &json!("Invalid"))
-    );
+    assert_eq!((&status["code"], &status["reason"]), (&json!(422), &json!("Invalid")));
     assert_eq!(
         status["details"],
         json!({
@@ -106,12 +100,7 @@ fn only_new_errors_are_refused() {
     for (case, object, old, allowed) in [
         ("a new error", template(BAD), template(GOOD), false),
         ("a fixed error", template(GOOD), template(BAD), true),
-        (
-            "metadata",
-            changed(template(BAD), "labels", labels),
-            template(BAD),
-            true,
-        ),
+        ("metadata", changed(template(BAD), "labels", labels), template(BAD), true),
         (
             "an object that is being deleted",
             changed(template(BAD), "deletionTimestamp", deleted),
@@ -124,10 +113,7 @@ fn only_new_errors_are_refused() {
     let mut other = template(BAD);
     other["spec"]["policy"] = json!("Ordered");
     let response = reviewed("UPDATE", other, template(BAD));
-    assert!(
-        response.allowed && response.warnings.len() == 1,
-        "{response:?}"
-    );
+    assert!(response.allowed && response.warnings.len() == 1, "{response:?}");
     assert!(reviewed("DELETE", Value::Null, template(BAD)).allowed);
 }
 
@@ -175,12 +161,7 @@ fn findings_of_the_api_server_are_used_for_fields_that_have_no_other_finding() {
         })
     };
     let request = |object: Value, old_object: Value| AdmissionRequest {
-        operation: if old_object.is_null() {
-            "CREATE"
-        } else {
-            "UPDATE"
-        }
-        .into(),
+        operation: if old_object.is_null() { "CREATE" } else { "UPDATE" }.into(),
         object,
         old_object,
         ..AdmissionRequest::default()
@@ -197,28 +178,16 @@ fn findings_of_the_api_server_are_used_for_fields_that_have_no_other_finding() {
     };
     let no_namespaces = ExecNamespaces::default();
     let create = request(workload(""), Value::Null);
-    let response = review(
-        &create,
-        &NO_TEMPLATES,
-        &dry_run,
-        &no_namespaces,
-        &[],
-        &Neighbors::default(),
-    );
+    let response =
+        review(&create, &NO_TEMPLATES, &dry_run, &no_namespaces, &[], &Neighbors::default());
     let message = response.status.expect("a refusal")["message"].clone();
     let advice = "Required value: set the image of the container";
     assert_eq!(message, format!("{image}: {advice}; {unknown}"));
 
     let update = request(workload(""), workload("game:1"));
     dry_run.old_object = vec![unknown.clone()];
-    let response = review(
-        &update,
-        &NO_TEMPLATES,
-        &dry_run,
-        &no_namespaces,
-        &[],
-        &Neighbors::default(),
-    );
+    let response =
+        review(&update, &NO_TEMPLATES, &dry_run, &no_namespaces, &[], &Neighbors::default());
     let message = response.status.expect("a refusal")["message"].clone();
     assert_eq!(message, format!("{image}: {advice}"));
     assert_eq!(response.warnings, [unknown.to_string()]);
@@ -235,16 +204,10 @@ fn a_field_that_the_api_server_refuses_is_an_error_even_if_the_rules_only_warn_a
             "containers": [{"name": "log", "image": "log:1", "volumeMount": [], "newer": true}],
         },
     });
-    let request = AdmissionRequest {
-        operation: "CREATE".into(),
-        object: set,
-        ..AdmissionRequest::default()
-    };
+    let request =
+        AdmissionRequest { operation: "CREATE".into(), object: set, ..AdmissionRequest::default() };
     let misspelled = Finding::unknown("spec.containers[0].volumeMount");
-    let dry_run = DryRunFindings {
-        object: vec![misspelled.clone()],
-        ..DryRunFindings::default()
-    };
+    let dry_run = DryRunFindings { object: vec![misspelled.clone()], ..DryRunFindings::default() };
     let response = review(
         &request,
         &NO_TEMPLATES,
@@ -332,10 +295,7 @@ fn a_new_pair_is_announced_before_it_is_served_and_the_old_one_stays_trusted() {
     let first = stored.current.clone();
     stored.next = Some(Pair::new(&names(), seconds_after(start, 610), LIFETIME).expect("a pair"));
     let trusted_after = 610 + announcement_time(LIFETIME).as_secs();
-    assert_eq!(
-        due_at(&stored, start, trusted_after - 1, true),
-        Due::Nothing
-    );
+    assert_eq!(due_at(&stored, start, trusted_after - 1, true), Due::Nothing);
     let not_announced = due_at(&stored, start, trusted_after, false);
     assert_eq!(not_announced, Due::Nothing);
     assert_eq!(due_at(&stored, start, trusted_after, true), Due::Promote);
@@ -349,13 +309,7 @@ fn a_new_pair_is_announced_before_it_is_served_and_the_old_one_stays_trusted() {
     let expired = due_at(&new_certificates(start), start, 901, true);
     assert_eq!(expired, Due::Create);
     let other = ["elsewhere".to_owned()];
-    let renamed = due(
-        Some(&new_certificates(start)),
-        &other,
-        start,
-        LIFETIME,
-        true,
-    );
+    let renamed = due(Some(&new_certificates(start)), &other, start, LIFETIME, true);
     assert_eq!(renamed, Due::Announce);
 }
 
@@ -384,11 +338,7 @@ async fn post(address: &str, bundle: &str, review: &Value) -> Result<(u16, Value
         .no_proxy()
         .build()
         .expect("a client");
-    let response = client
-        .post(format!("{address}/validate"))
-        .json(review)
-        .send()
-        .await?;
+    let response = client.post(format!("{address}/validate")).json(review).send().await?;
     let status = response.status().as_u16();
     Ok((status, response.json().await.unwrap_or_default()))
 }

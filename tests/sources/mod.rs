@@ -16,7 +16,5 @@ pub fn files(folder: &Path) -> Vec<PathBuf> {
         true => files(&path),
         false => vec![path],
     });
-    paths
-        .filter(|path| path.extension().is_some_and(|it| it == "rs"))
-        .collect()
+    paths.filter(|path| path.extension().is_some_and(|it| it == "rs")).collect()
 }

@@ -6,9 +6,8 @@ use crate::lifecycle::problems;
 
 pub(super) fn check_cluster(spec: &ClusterSpec) -> Vec<Finding> {
     let problems = problems(spec).into_iter();
-    let mut findings: Vec<Finding> = problems
-        .map(|it| Finding::invalid(it.field, &it.value, it.fix))
-        .collect();
+    let mut findings: Vec<Finding> =
+        problems.map(|it| Finding::invalid(it.field, &it.value, it.fix)).collect();
     for (field, is_set) in [
         ("spec.clusterCIDR", spec.cluster_cidr.is_some()),
         ("spec.type", spec.type_.is_some()),
@@ -17,10 +16,9 @@ pub(super) fn check_cluster(spec: &ClusterSpec) -> Vec<Finding> {
         findings.extend(is_set.then(|| without_effect(field.to_owned())));
     }
     for (index, machine) in spec.machines.iter().enumerate() {
-        for (field, is_set) in [
-            ("port", machine.port.is_some()),
-            ("username", machine.username.is_some()),
-        ] {
+        for (field, is_set) in
+            [("port", machine.port.is_some()), ("username", machine.username.is_some())]
+        {
             let field = format!("spec.machines[{index}].{field}");
             findings.extend(is_set.then(|| without_effect(field)));
         }

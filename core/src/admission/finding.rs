@@ -25,11 +25,7 @@ pub struct Finding {
 impl Finding {
     /// An error with this message.
     pub fn error(field: impl Into<String>, message: impl Into<String>) -> Self {
-        Finding {
-            field: field.into(),
-            message: message.into(),
-            severity: Severity::Error,
-        }
+        Finding { field: field.into(), message: message.into(), severity: Severity::Error }
     }
 
     /// An invalid value.
@@ -49,10 +45,7 @@ impl Finding {
 
     /// The same finding, as a warning.
     pub fn as_warning(self) -> Self {
-        Finding {
-            severity: Severity::Warning,
-            ..self
-        }
+        Finding { severity: Severity::Warning, ..self }
     }
 
     /// Whether the object is refused.

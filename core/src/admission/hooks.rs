@@ -27,10 +27,7 @@ pub(super) fn check_workload(workload: &impl GameWorkload, templates: &Templates
     });
     let steps = workload.canary().map_or(&[][..], |canary| &canary.steps);
     let step_hooks = steps.iter().enumerate().filter_map(step_hook);
-    pod_hooks
-        .chain(step_hooks)
-        .flat_map(|hook| check_hook(&hook, templates))
-        .collect()
+    pod_hooks.chain(step_hooks).flat_map(|hook| check_hook(&hook, templates)).collect()
 }
 
 fn step_hook((index, step): (usize, &CanaryStep)) -> Option<Hook<'_>> {
@@ -72,9 +69,8 @@ fn check_hook(hook: &Hook, templates: &Templates) -> Vec<Finding> {
         let (template, names) = (name.clone(), names.join(", "));
         CannotMake::NoValue { template, names }.to_string()
     };
-    let (set_by_operator, missing): (Vec<_>, Vec<_>) = missing(hook, &template)
-        .into_iter()
-        .partition(|name| is_set_by_operator(name));
+    let (set_by_operator, missing): (Vec<_>, Vec<_>) =
+        missing(hook, &template).into_iter().partition(|name| is_set_by_operator(name));
     if !missing.is_empty() {
         findings.push(invalid(no_value_message(missing)));
     }
@@ -109,11 +105,7 @@ fn missing(hook: &Hook, template: &HookTemplate) -> Vec<String> {
 
 /// Finds arguments that the template does not use, usually because they are misspelled.
 fn unknown_arguments(hook: &Hook, template: &HookTemplate) -> Vec<Finding> {
-    let declared = template
-        .spec
-        .args
-        .iter()
-        .map(|argument| argument.name.clone());
+    let declared = template.spec.args.iter().map(|argument| argument.name.clone());
     let used = template.spec.metrics.iter().flat_map(used_arguments);
     let known: HashSet<String> = declared.chain(used).collect();
     let args = hook.step.args.iter().enumerate();

@@ -32,9 +32,7 @@ pub(super) fn check_deployment(workload: &GameDeployment) -> Vec<Finding> {
 
 /// Finds a value that is neither "true" nor "false" in the annotation that turns indexes on.
 fn invalid_switch(annotations: &BTreeMap<String, String>) -> Option<Finding> {
-    let value = annotations
-        .get(INDEX_ON)
-        .filter(|value| *value != "false")?;
+    let value = annotations.get(INDEX_ON).filter(|value| *value != "false")?;
     let field = format!("metadata.annotations.{INDEX_ON}");
     Some(Finding::invalid(field, value, "only \"true\" gives pods an index").as_warning())
 }

@@ -41,9 +41,7 @@ pub(super) fn invalid_keys<'a>(
     field: &str,
     keys: impl Iterator<Item = &'a String>,
 ) -> Vec<Finding> {
-    keys.filter(|key| !is_key(key))
-        .map(|key| Finding::invalid(field, key, KEY))
-        .collect()
+    keys.filter(|key| !is_key(key)).map(|key| Finding::invalid(field, key, KEY)).collect()
 }
 
 /// Finds labels and annotations of a workload that have an unknown value.
@@ -63,18 +61,9 @@ pub(super) fn check_workload(
                 )
             })
         };
-    let labels = require_one_of(
-        "metadata.labels",
-        labels,
-        DELETION_ALLOW,
-        ["Always", "Cascading"],
-    );
+    let labels = require_one_of("metadata.labels", labels, DELETION_ALLOW, ["Always", "Cascading"]);
     let methods = ["ascend", "descend"];
-    let annotations = require_one_of(
-        "metadata.annotations",
-        annotations,
-        COST_SORT_METHOD,
-        methods,
-    );
+    let annotations =
+        require_one_of("metadata.annotations", annotations, COST_SORT_METHOD, methods);
     labels.into_iter().chain(annotations).collect()
 }

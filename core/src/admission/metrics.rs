@@ -39,10 +39,8 @@ pub(super) fn check_template(spec: &HookTemplateSpec) -> Vec<Finding> {
         findings.push(Finding::error(field, message));
     }
     for (index, metric) in spec.metrics.iter().enumerate() {
-        let single = HookTemplateSpec {
-            metrics: vec![metric.clone()],
-            ..HookTemplateSpec::default()
-        };
+        let single =
+            HookTemplateSpec { metrics: vec![metric.clone()], ..HookTemplateSpec::default() };
         if let Err(why) = check_can_succeed(&single) {
             let message = format!("Invalid value: can never end Successful: {why}");
             findings.push(Finding::error(format!("spec.metrics[{index}]"), message));
@@ -90,12 +88,10 @@ pub(super) fn is_set_by_operator(name: &str) -> bool {
         let index = rest.strip_suffix(']');
         index.is_some_and(|index| index.parse::<usize>().is_ok())
     };
-    OPERATOR_ARGUMENTS
-        .iter()
-        .any(|given| match given.ends_with('[') {
-            false => *given == name,
-            true => name.strip_prefix(given).is_some_and(is_index),
-        })
+    OPERATOR_ARGUMENTS.iter().any(|given| match given.ends_with('[') {
+        false => *given == name,
+        true => name.strip_prefix(given).is_some_and(is_index),
+    })
 }
 
 /// The fields of metrics that use unknown arguments, each with the name of the argument.
@@ -169,9 +165,8 @@ fn check_conditions(at: &str, metric: &Metric) -> Vec<Finding> {
         ("successCondition", &metric.success_condition),
         ("failureCondition", &metric.failure_condition),
     ];
-    let given = conditions
-        .into_iter()
-        .filter_map(|(field, source)| Some((field, source.as_deref()?)));
+    let given =
+        conditions.into_iter().filter_map(|(field, source)| Some((field, source.as_deref()?)));
     given
         .filter_map(|(field, source)| check_condition(format!("{at}.{field}"), source, metric))
         .collect()
@@ -218,11 +213,7 @@ fn check_provider(at: &str, metric: &Metric) -> Vec<Finding> {
         if let Err(error) = JsonPath::parse(path)
             && !path.is_empty()
         {
-            findings.push(Finding::invalid(
-                format!("{at}.jsonPath"),
-                path,
-                error.why(),
-            ));
+            findings.push(Finding::invalid(format!("{at}.jsonPath"), path, error.why()));
         }
         findings.extend(check_url(&format!("{at}.url"), &web.url));
         findings.extend(check_headers(&at, &web.headers));
@@ -239,10 +230,7 @@ fn check_provider(at: &str, metric: &Metric) -> Vec<Finding> {
         findings.extend(pods::check_template(&at, &spec["template"], &[]));
     }
     if let Some(kubernetes) = &metric.provider.kubernetes {
-        findings.extend(check_fields(
-            &format!("{at}.provider.kubernetes"),
-            kubernetes,
-        ));
+        findings.extend(check_fields(&format!("{at}.provider.kubernetes"), kubernetes));
     }
     if let Some(exec) = &metric.provider.exec {
         findings.extend(exec::check_container(&format!("{at}.provider.exec"), exec));
@@ -260,11 +248,7 @@ fn check_url(field: &str, url: &str) -> Option<Finding> {
     let filled = fill(url, &mut Allowance::default(), |_| Some("1")).ok()?;
     let error = url::Url::parse(filled.trim()).err()?;
     let fix = "write one such as http://{{ args.PodIP }}:8080/drained";
-    Some(Finding::invalid(
-        field,
-        url,
-        format!("is not a URL: {error}; {fix}"),
-    ))
+    Some(Finding::invalid(field, url, format!("is not a URL: {error}; {fix}")))
 }
 
 fn check_headers(at: &str, headers: &[WebHeader]) -> Vec<Finding> {

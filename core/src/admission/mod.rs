@@ -39,14 +39,8 @@ pub use schema::{Schemas, unknown_fields};
 pub use sidecar_sets::{conflicts_of_sidecar_sets, sidecar_set, unknown_revision};
 
 /// The kinds that are checked.
-pub const KINDS: [&str; 6] = [
-    "Cluster",
-    "GameDeployment",
-    "GameStatefulSet",
-    "HookRun",
-    "HookTemplate",
-    "SidecarSet",
-];
+pub const KINDS: [&str; 6] =
+    ["Cluster", "GameDeployment", "GameStatefulSet", "HookRun", "HookTemplate", "SidecarSet"];
 
 /// The HookTemplates that a workload can name.
 pub struct Templates<'a> {

@@ -15,14 +15,9 @@ pub type Namespaces = BTreeMap<String, Namespace>;
 /// Reads a Namespace, and returns it with its name; None for other kinds.
 pub fn namespace(object: &Value) -> Option<(String, Namespace)> {
     let is_namespace = object["apiVersion"] == "v1" && object["kind"] == "Namespace";
-    let name = object["metadata"]["name"]
-        .as_str()
-        .filter(|_| is_namespace)?;
+    let name = object["metadata"]["name"].as_str().filter(|_| is_namespace)?;
     let labels = BTreeMap::deserialize(&object["metadata"]["labels"]);
-    let namespace = Namespace {
-        name: name.to_owned(),
-        labels: labels.unwrap_or_default(),
-    };
+    let namespace = Namespace { name: name.to_owned(), labels: labels.unwrap_or_default() };
     Some((name.to_owned(), namespace))
 }
 
@@ -86,10 +81,7 @@ impl Neighbor {
         if self.namespace.is_empty() {
             set.spec.namespace = None;
         }
-        let unknown = Namespace {
-            name: self.namespace.clone(),
-            ..Namespace::default()
-        };
+        let unknown = Namespace { name: self.namespace.clone(), ..Namespace::default() };
         Sidecars::of(&set).is_some_and(|sidecars| {
             let namespace = namespace.unwrap_or(&unknown);
             sidecars.reaches(namespace, policy) && sidecars.selects(&self.labels)
@@ -128,10 +120,9 @@ pub fn conflicts_with_workloads(
 /// A warning for each container of the set that has the name of a container of the workload.
 fn same_names(set: &SidecarSet, workload: &Neighbor) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for (list, containers) in [
-        ("initContainers", &set.spec.init_containers),
-        ("containers", &set.spec.containers),
-    ] {
+    for (list, containers) in
+        [("initContainers", &set.spec.init_containers), ("containers", &set.spec.containers)]
+    {
         for (index, name) in containers.iter().map(name_of).enumerate() {
             if workload.containers.contains(name) {
                 let field = format!("spec.{list}[{index}].name");
@@ -194,18 +185,8 @@ mod tests {
     fn a_container_name_shared_with_a_selected_workload_gives_a_warning_that_names_the_workload() {
         let none = BTreeMap::new();
         for (kind, namespace, list, title) in [
-            (
-                "GameDeployment",
-                "games",
-                "containers",
-                "GameDeployment games/arena",
-            ),
-            (
-                "GameStatefulSet",
-                "",
-                "initContainers",
-                "GameStatefulSet arena",
-            ),
+            ("GameDeployment", "games", "containers", "GameDeployment games/arena"),
+            ("GameStatefulSet", "", "initContainers", "GameStatefulSet arena"),
         ] {
             let workloads = [workload(kind, namespace, "arena", list)];
             let found = conflicts_with_workloads(&set(json!({})), &workloads, &none);
@@ -241,35 +222,11 @@ mod tests {
             (json!({}), "games", "lobby", BTreeMap::new(), false),
             (json!({}), "kube-system", "arena", BTreeMap::new(), false),
             (json!({}), "games", "arena", known(disabled), false),
-            (
-                json!({"namespace": "games"}),
-                "games",
-                "arena",
-                BTreeMap::new(),
-                true,
-            ),
-            (
-                json!({"namespace": "games"}),
-                "",
-                "arena",
-                BTreeMap::new(),
-                true,
-            ),
-            (
-                json!({"namespace": "web"}),
-                "games",
-                "arena",
-                BTreeMap::new(),
-                false,
-            ),
+            (json!({"namespace": "games"}), "games", "arena", BTreeMap::new(), true),
+            (json!({"namespace": "games"}), "", "arena", BTreeMap::new(), true),
+            (json!({"namespace": "web"}), "games", "arena", BTreeMap::new(), false),
             (by_team(), "games", "arena", BTreeMap::new(), true),
-            (
-                by_team(),
-                "games",
-                "arena",
-                known(json!({"team": "games"})),
-                true,
-            ),
+            (by_team(), "games", "arena", known(json!({"team": "games"})), true),
             (by_team(), "games", "arena", known(json!({})), false),
         ] {
             let workloads = [workload("GameDeployment", namespace, app, "containers")];

@@ -39,10 +39,7 @@ pub(super) fn check_workload(workload: &impl GameWorkload) -> Vec<Finding> {
         ));
     }
     let containers = template.pointer("/spec/containers");
-    if containers
-        .and_then(Value::as_array)
-        .is_some_and(|all| all.len() > 1)
-    {
+    if containers.and_then(Value::as_array).is_some_and(|all| all.len() > 1) {
         findings.push(warning(
             "pods",
             "a pod with several containers can be evicted while one runs and another waits for its image, because \

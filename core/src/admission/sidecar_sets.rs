@@ -22,14 +22,8 @@ pub(super) fn check_sidecar_set(set: &SidecarSet, object: &Value) -> Vec<Finding
     findings.extend(check_annotations(&set.spec.patch_pod_metadata));
     let selectors = [
         ("spec.selector", Some(&set.spec.selector)),
-        (
-            "spec.namespaceSelector",
-            set.spec.namespace_selector.as_ref(),
-        ),
-        (
-            "spec.updateStrategy.selector",
-            set.spec.update_strategy.selector.as_ref(),
-        ),
+        ("spec.namespaceSelector", set.spec.namespace_selector.as_ref()),
+        ("spec.updateStrategy.selector", set.spec.update_strategy.selector.as_ref()),
     ];
     for (field, selector) in selectors {
         let parsed = selector.map(|it| Selector::try_from(it.clone()));
@@ -40,11 +34,8 @@ pub(super) fn check_sidecar_set(set: &SidecarSet, object: &Value) -> Vec<Finding
     findings.extend(without_effect(spec));
     let name = set.metadata.name.as_deref().unwrap_or_default();
     let has_set_prefix = |revision: &str| revision.starts_with(&format!("{name}-"));
-    findings.extend(
-        pinned(set)
-            .filter(|it| !has_set_prefix(it))
-            .map(|it| not_a_revision(name, it)),
-    );
+    findings
+        .extend(pinned(set).filter(|it| !has_set_prefix(it)).map(|it| not_a_revision(name, it)));
     findings
 }
 
@@ -143,9 +134,7 @@ pub fn conflicts_of_sidecar_sets<'a>(
         return Vec::new();
     };
     let others = others.into_iter();
-    others
-        .flat_map(|other| conflicts_between(&set, other))
-        .collect()
+    others.flat_map(|other| conflicts_between(&set, other)).collect()
 }
 
 /// Warnings about what a SidecarSet cannot inject together with another one: containers with the same name, and volumes
@@ -166,11 +155,7 @@ fn conflicts_between(set: &SidecarSet, other: &SidecarSet) -> Vec<Finding> {
         Finding::invalid(field, name_of(item), why).as_warning()
     };
     let is_taken = |container: &Value| {
-        let mut others = other
-            .spec
-            .init_containers
-            .iter()
-            .chain(&other.spec.containers);
+        let mut others = other.spec.init_containers.iter().chain(&other.spec.containers);
         others.any(|it| name_of(it) == name_of(container))
     };
     let mut findings = Vec::new();
@@ -276,40 +261,23 @@ mod tests {
         let expected = ["spec.initContainers[1].name", "spec.volumes[0].name"];
         assert_eq!(fields(&set("a", more), &set("b", json!({}))), expected);
         assert!(fields(&set("a", json!({})), &set("a", json!({}))).is_empty());
-        let [raw, stored] = [
-            json!({"path": "/logs"}),
-            json!({"path": "/logs", "type": ""}),
-        ]
-        .map(|it| json!({"volumes": [{"name": "logs", "hostPath": it}]}));
+        let [raw, stored] = [json!({"path": "/logs"}), json!({"path": "/logs", "type": ""})]
+            .map(|it| json!({"volumes": [{"name": "logs", "hostPath": it}]}));
         let found = fields(&set("a", raw), &set("b", stored));
-        assert_eq!(
-            found,
-            ["spec.containers[0].name"],
-            "defaults make no difference"
-        );
+        assert_eq!(found, ["spec.containers[0].name"], "defaults make no difference");
     }
 
     #[test]
     fn a_pin_must_name_a_revision_of_the_set() {
         let pin = |name: &str| json!({"injectionStrategy": {"revision": {"revisionName": name}}});
-        let newest = Sidecars::of(&set("log", json!({})))
-            .expect("a set")
-            .revision;
-        for (name, offline_findings, online_findings) in [
-            ("", 0, 0),
-            ("log-1", 0, 0),
-            (&newest, 0, 0),
-            ("log-2", 0, 1),
-            ("mesh-1", 1, 0),
-        ] {
+        let newest = Sidecars::of(&set("log", json!({}))).expect("a set").revision;
+        for (name, offline_findings, online_findings) in
+            [("", 0, 0), ("log-1", 0, 0), (&newest, 0, 0), ("log-2", 0, 1), ("mesh-1", 1, 0)]
+        {
             let mut set = serde_json::to_value(set("log", pin(name))).expect("a value");
             set["kind"] = json!("SidecarSet");
             let parsed = sidecar_set(&set).expect("a set");
-            assert_eq!(
-                check_sidecar_set(&parsed, &set).len(),
-                offline_findings,
-                "{name}"
-            );
+            assert_eq!(check_sidecar_set(&parsed, &set).len(), offline_findings, "{name}");
             let found = unknown_revision(&set, &["log-1".to_owned()]);
             assert_eq!(found.len(), online_findings, "{name}");
         }
@@ -334,28 +302,15 @@ mod tests {
             ("selector", labels("a"), labels("b"), false),
             ("selector", labels("a"), one_of(json!(["a", "b"])), true),
             ("selector", labels("c"), one_of(json!(["a", "b"])), false),
-            (
-                "selector",
-                labels("a"),
-                json!({"matchLabels": {"app": "arena"}}),
-                true,
-            ),
+            ("selector", labels("a"), json!({"matchLabels": {"app": "arena"}}), true),
             ("selector", labels("a"), not_in("b"), true),
             ("namespaceSelector", labels("a"), labels("b"), false),
             ("namespaceSelector", labels("a"), Value::Null, true),
         ] {
             let [one, other] = [("one", one), ("other", other)]
                 .map(|(name, value)| set(name, json!({field: value})));
-            assert_eq!(
-                !fields(&one, &other).is_empty(),
-                may_conflict,
-                "{one:?} {other:?}"
-            );
-            assert_eq!(
-                !fields(&other, &one).is_empty(),
-                may_conflict,
-                "{one:?} {other:?}"
-            );
+            assert_eq!(!fields(&one, &other).is_empty(), may_conflict, "{one:?} {other:?}");
+            assert_eq!(!fields(&other, &one).is_empty(), may_conflict, "{one:?} {other:?}");
         }
     }
 }

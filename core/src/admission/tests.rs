@@ -53,10 +53,7 @@ fn workload(kind: &str, spec: Value) -> Value {
 
 fn messages_about(object: &Value, known: &BTreeMap<&str, Arc<HookTemplate>>) -> Vec<String> {
     let find = |name: &str| known.get(name).cloned();
-    let templates = Templates {
-        find: &find,
-        place: "this namespace",
-    };
+    let templates = Templates { find: &find, place: "this namespace" };
     let findings = check(object, &templates).into_iter();
     findings
         .map(|finding| match finding.severity {
@@ -77,10 +74,7 @@ fn step(hook: Value) -> Value {
 #[test]
 fn arguments_come_from_the_template_the_workload_or_the_operator() {
     let url = "http://{{ args.PodIP }}/{{ args.PodContainer[0] }}/{{ args.team }}/{{ args.mode }}";
-    let check = template(
-        json!([{"name": "team"}, {"name": "mode", "value": "x"}]),
-        url,
-    );
+    let check = template(json!([{"name": "team"}, {"name": "mode", "value": "x"}]), url);
     let given = json!({"templateName": "check", "args": [{"name": "team", "value": "red"}]});
     let templates = [("check", check)];
     assert_eq!(messages(pre_delete(given.clone()), &templates), [""; 0]);
@@ -105,10 +99,8 @@ fn a_missing_template_is_a_warning() {
     let found = messages(pre_delete(json!({"templateName": "later"})), &[]);
     assert_eq!(
         found,
-        [
-            "warning: spec.preDeleteUpdateStrategy.hook.templateName: Invalid value: HookTemplate \
-          \"later\" does not exist in this namespace; create it, or name another one"
-        ]
+        ["warning: spec.preDeleteUpdateStrategy.hook.templateName: Invalid value: HookTemplate \
+          \"later\" does not exist in this namespace; create it, or name another one"]
     );
 }
 
@@ -132,14 +124,8 @@ fn an_unknown_argument_is_a_warning() {
 fn a_stored_template_that_cannot_succeed_is_an_error_in_the_workload() {
     let mut endless = template(json!([]), "http://10.0.0.1");
     endless.metrics[0].interval = Some("5s".into());
-    let found = messages(
-        pre_delete(json!({"templateName": "check"})),
-        &[("check", endless)],
-    );
-    assert!(
-        found[0].contains("HookTemplate \"check\" can never end Successful"),
-        "{found:?}"
-    );
+    let found = messages(pre_delete(json!({"templateName": "check"})), &[("check", endless)]);
+    assert!(found[0].contains("HookTemplate \"check\" can never end Successful"), "{found:?}");
 }
 
 #[test]
@@ -152,11 +138,7 @@ fn fields_without_effect_are_warnings() {
     let recreating = json!({"type": "HotPatchUpdate",
         "inPlaceUpdateStrategy": {"whenImpossible": "Recreate"}});
     for (strategy, hooks, without_effect) in [
-        (
-            &in_place,
-            &["preDelete", "preInplace", "postInplace"][..],
-            None,
-        ),
+        (&in_place, &["preDelete", "preInplace", "postInplace"][..], None),
         (
             &rolling,
             &["preInplace", "postInplace"],
@@ -169,11 +151,7 @@ fn fields_without_effect_are_warnings() {
             &["preDelete", "preInplace"],
             Some(("preInplace", "after their PreDelete hook;")),
         ),
-        (
-            &hot_patch,
-            &["preInplace"],
-            Some(("preInplace", "which runs no PreInplace hooks;")),
-        ),
+        (&hot_patch, &["preInplace"], Some(("preInplace", "which runs no PreInplace hooks;"))),
         (&recreating, &["preInplace"], None),
         (
             &recreating,
@@ -195,11 +173,9 @@ fn fields_without_effect_are_warnings() {
             assert!(found[0].contains(why), "{found:?}");
         }
     }
-    for (type_, is_warned) in [
-        ("InplaceUpdate", false),
-        ("RollingUpdate", true),
-        ("HotPatchUpdate", true),
-    ] {
+    for (type_, is_warned) in
+        [("InplaceUpdate", false), ("RollingUpdate", true), ("HotPatchUpdate", true)]
+    {
         let strategy = json!({"type": type_, "inPlaceUpdateStrategy": {"policy": "OrderedReady"}});
         let found = messages(json!({"updateStrategy": strategy}), &[]);
         let expected = "warning: spec.updateStrategy.inPlaceUpdateStrategy.policy: Invalid value: \"OrderedReady\": ";
@@ -212,29 +188,17 @@ fn fields_without_effect_are_warnings() {
     };
     let messages_for_partition_and_steps = |partition: Value| {
         let canary = json!({"steps": [{"partition": 1}]});
-        messages(
-            json!({"updateStrategy": {"partition": partition, "canary": canary}}),
-            &[],
-        )
+        messages(json!({"updateStrategy": {"partition": partition, "canary": canary}}), &[])
     };
     assert_eq!(messages_for_partition_and_steps(json!(0)), [""; 0]);
     let expected = "warning: spec.updateStrategy.partition: Invalid value: 1: has no effect";
     assert!(messages_for_partition_and_steps(json!(1))[0].starts_with(expected));
     assert_eq!(messages_for_steps([json!(3), json!(1), json!(0)]), [""; 0]);
-    assert_eq!(
-        messages_for_steps([json!("50%"), json!(20), json!("10%")]),
-        [""; 0]
-    );
-    for partitions in [
-        [json!(3), json!(5), json!(0)],
-        [json!("9%"), json!("10%"), json!(0)],
-    ] {
+    assert_eq!(messages_for_steps([json!("50%"), json!(20), json!("10%")]), [""; 0]);
+    for partitions in [[json!(3), json!(5), json!(0)], [json!("9%"), json!("10%"), json!(0)]] {
         let found = messages_for_steps(partitions);
         let expected = "warning: spec.updateStrategy.canary.steps[1].partition: ";
-        assert!(
-            found.len() == 1 && found[0].starts_with(expected),
-            "{found:?}"
-        );
+        assert!(found.len() == 1 && found[0].starts_with(expected), "{found:?}");
     }
     // The last step keeps more pods at the old revision than the first, but fewer than the second.
     assert_eq!(messages_for_steps([json!(5), json!(8), json!(6)]).len(), 2);
@@ -260,34 +224,22 @@ fn an_invalid_index_range_is_refused() {
     let field = "metadata.annotations.tkex.bkbcs.tencent.com/gamedeployment-index-range: ";
     for (range, why) in [
         (None, "Required value: must be JSON such as "),
-        (
-            Some("100-110"),
-            "Invalid value: \"100-110\": must be JSON such as ",
-        ),
+        (Some("100-110"), "Invalid value: \"100-110\": must be JSON such as "),
     ] {
         let found = messages_for_range(range, "true", none());
         let expected = format!("{field}{why}");
-        assert!(
-            found.len() == 1 && found[0].starts_with(&expected),
-            "{found:?}"
-        );
+        assert!(found.len() == 1 && found[0].starts_with(&expected), "{found:?}");
     }
     let found = messages_for_range(Some(good), "True", none());
     let switch = "warning: metadata.annotations.tkex.bkbcs.tencent.com/gamedeployment-index-on: ";
-    assert!(
-        found.len() == 1 && found[0].starts_with(switch),
-        "{found:?}"
-    );
+    assert!(found.len() == 1 && found[0].starts_with(switch), "{found:?}");
 }
 
 #[test]
 fn too_few_indexes_and_a_conflicting_variable_are_warnings() {
     let range = Some(r#"{"podEndIndex": 5}"#);
     let spec = |replicas: i32, surge: Value| json!({"replicas": replicas, "updateStrategy": {"maxSurge": surge}});
-    assert_eq!(
-        messages_for_range(range, "true", spec(4, json!(1))),
-        [""; 0]
-    );
+    assert_eq!(messages_for_range(range, "true", spec(4, json!(1))), [""; 0]);
     for (replicas, surge) in [(5, json!(1)), (4, json!("50%")), (6, json!(0))] {
         let found = messages_for_range(range, "true", spec(replicas, surge));
         let expected = "the range has 5 indexes, fewer than replicas + maxSurge";
@@ -311,17 +263,10 @@ fn too_few_indexes_and_a_conflicting_variable_are_warnings() {
 fn bk_bcs_fields_without_effect_are_warnings() {
     let found = messages(json!({"serviceName": "game"}), &[]);
     let expected = "warning: spec.serviceName: Invalid value: has no effect on a GameDeployment";
-    assert!(
-        found.len() == 1 && found[0].starts_with(expected),
-        "{found:?}"
-    );
+    assert!(found.len() == 1 && found[0].starts_with(expected), "{found:?}");
     for (policy, strategy, place) in [
         ("OrderedReady", json!({"maxSurge": 1}), Some("")),
-        (
-            "OrderedReady",
-            json!({"rollingUpdate": {"maxSurge": "20%"}}),
-            Some("rollingUpdate."),
-        ),
+        ("OrderedReady", json!({"rollingUpdate": {"maxSurge": "20%"}}), Some("rollingUpdate.")),
         ("OrderedReady", json!({"maxSurge": "0%"}), None),
         ("Parallel", json!({"maxSurge": 1}), None),
     ] {
@@ -388,10 +333,7 @@ fn fields_that_need_a_readiness_gate_are_warnings_if_it_is_disabled() {
     }
     let plain = json!({"type": "InplaceUpdate"});
     assert_eq!(
-        messages(
-            json!({"updateStrategy": plain, "disableReadinessGate": true}),
-            &[]
-        ),
+        messages(json!({"updateStrategy": plain, "disableReadinessGate": true}), &[]),
         [""; 0]
     );
 }
@@ -404,10 +346,7 @@ fn a_mount_without_a_volume_is_an_error() {
         let metadata = json!({"labels": {"app": "game"}});
         json!({"template": {"metadata": metadata, "spec": {"containers": [container], "volumes": volumes}}})
     };
-    assert_eq!(
-        messages(pod(json!([{"name": "maps", "emptyDir": {}}])), &[]),
-        [""; 0]
-    );
+    assert_eq!(messages(pod(json!([{"name": "maps", "emptyDir": {}}])), &[]), [""; 0]);
     let found = messages(pod(json!([])), &[]);
     assert_eq!(
         found,
@@ -421,10 +360,7 @@ fn a_mount_without_a_volume_is_an_error() {
 #[test]
 fn objects_of_another_version_are_not_refused() {
     let object = json!({"kind": "HookTemplate", "metadata": {}, "spec": {"metrics": "many"}});
-    let templates = Templates {
-        find: &|_| None,
-        place: "this namespace",
-    };
+    let templates = Templates { find: &|_| None, place: "this namespace" };
     let found = check(&object, &templates);
     assert!(found.len() == 1 && !found[0].is_error(), "{found:?}");
     assert_eq!(check(&json!({"kind": "Pod"}), &templates), []);
@@ -439,10 +375,7 @@ fn an_unknown_field_is_a_warning_in_jobs_but_is_ignored_in_pod_templates() {
     let body = json!({"name": "b", "provider": {"web": {"url": "http://a", "jsonBody": {"x": 1}}}});
     let mut template =
         json!({"kind": "HookTemplate", "metadata": {}, "spec": {"metrics": [metric, body]}});
-    let none = Templates {
-        find: &|_| None,
-        place: "",
-    };
+    let none = Templates { find: &|_| None, place: "" };
     let field = "spec.metrics[0].provider.job.spec.template.spec.containers[0].imagee";
     let unknown = Finding::unknown(field).as_warning();
     assert_eq!(check(&template, &none), [unknown]);
@@ -450,10 +383,7 @@ fn an_unknown_field_is_a_warning_in_jobs_but_is_ignored_in_pod_templates() {
     assert_eq!(check(&template, &none).len(), 1);
 
     let template = json!({"metadata": {"lables": {}}, "spec": {"containers": [container]}});
-    assert_eq!(
-        messages(json!({"template": template}), &[]),
-        Vec::<String>::new()
-    );
+    assert_eq!(messages(json!({"template": template}), &[]), Vec::<String>::new());
 }
 
 #[test]

@@ -90,9 +90,7 @@ pub(super) fn check_game_stateful_set(
     let in_place = &strategy.in_place_update_strategy;
     let update = Update::of(strategy.type_, in_place, without_gate);
     let mut findings = check_workload(workload, update, templates);
-    findings.extend(pods::check_claims(&parsed(
-        &workload.spec.volume_claim_templates,
-    )));
+    findings.extend(pods::check_claims(&parsed(&workload.spec.volume_claim_templates)));
     findings.extend(surge_without_effect(&workload.spec));
     findings.extend(reserved_without_effect(&workload.spec));
     findings.extend(batch_without_effect(workload));
@@ -100,19 +98,13 @@ pub(super) fn check_game_stateful_set(
     let is_ordered = workload.spec.pod_management_policy == PodManagementPolicy::OrderedReady;
     findings.extend(protection::move_without_effect(
         workload,
-        rolling
-            .and_then(|it| it.max_unavailable.as_ref())
-            .or(strategy.max_unavailable.as_ref()),
-        rolling
-            .and_then(|it| it.max_surge.as_ref())
-            .or(strategy.max_surge.as_ref()),
+        rolling.and_then(|it| it.max_unavailable.as_ref()).or(strategy.max_unavailable.as_ref()),
+        rolling.and_then(|it| it.max_surge.as_ref()).or(strategy.max_surge.as_ref()),
         is_ordered,
     ));
     let inner = rolling.and_then(|it| it.partition.as_ref());
-    let partitions = [
-        ("partition", strategy.partition.as_ref()),
-        ("rollingUpdate.partition", inner),
-    ];
+    let partitions =
+        [("partition", strategy.partition.as_ref()), ("rollingUpdate.partition", inner)];
     let check = |(place, partition)| partition_without_effect(workload, place, partition);
     findings.extend(partitions.into_iter().filter_map(check));
     findings
@@ -140,10 +132,7 @@ fn surge_without_effect(spec: &GameStatefulSetSpec) -> Option<Finding> {
     let rolling = strategy.rolling_update.as_ref();
     let places = [
         ("", strategy.max_surge.as_ref()),
-        (
-            "rollingUpdate.",
-            rolling.and_then(|it| it.max_surge.as_ref()),
-        ),
+        ("rollingUpdate.", rolling.and_then(|it| it.max_surge.as_ref())),
     ];
     let is_zero = |surge: &IntOrString| match surge {
         IntOrString::Int(count) => *count == 0,
@@ -169,10 +158,7 @@ fn check_workload<K: GameWorkload>(
     let workload_labels = metadata.labels.as_ref();
     let mut findings = labels::check_workload(workload_labels, metadata.annotations.as_ref());
     let selector = workload.label_selector();
-    let selected = selector
-        .match_labels
-        .iter()
-        .flat_map(|labels| labels.keys());
+    let selected = selector.match_labels.iter().flat_map(|labels| labels.keys());
     findings.extend(labels::invalid_keys("spec.selector.matchLabels", selected));
     findings.extend(pods::check_template(
         "spec.template",
@@ -220,15 +206,9 @@ fn hooks_without_effect(workload: &impl GameWorkload, update: Update) -> Vec<Fin
     };
     let points = [
         ("preInplaceUpdateStrategy", pre_inplace, pre_inplace_message),
-        (
-            "postInplaceUpdateStrategy",
-            post_inplace,
-            Some(never_runs("PostInplace")),
-        ),
+        ("postInplaceUpdateStrategy", post_inplace, Some(never_runs("PostInplace"))),
     ];
-    let configured = points
-        .into_iter()
-        .filter(|(_, strategy, _)| strategy.hook.is_some());
+    let configured = points.into_iter().filter(|(_, strategy, _)| strategy.hook.is_some());
     configured
         .filter_map(|(point, _, message)| {
             let field = format!("spec.{point}.hook");
@@ -241,10 +221,7 @@ fn hooks_without_effect(workload: &impl GameWorkload, update: Update) -> Vec<Fin
 fn batch_without_effect(workload: &GameStatefulSet) -> Option<Finding> {
     let spec = &workload.spec;
     let is_ordered = spec.pod_management_policy == PodManagementPolicy::OrderedReady;
-    spec.scale_strategy
-        .create_batch
-        .as_ref()
-        .filter(|_| is_ordered)?;
+    spec.scale_strategy.create_batch.as_ref().filter(|_| is_ordered)?;
     Some(without_effect(
         "spec.scaleStrategy.createBatch",
         "with podManagementPolicy OrderedReady, which creates one pod at a time; remove it, or use Parallel",
@@ -255,24 +232,14 @@ fn batch_without_effect(workload: &GameStatefulSet) -> Option<Finding> {
 fn missing_readiness_gate(workload: &impl GameWorkload, update: Update) -> Vec<Finding> {
     let [_, _, post_inplace] = workload.pod_hooks();
     let fields = [
-        (
-            update.grace_seconds > 0,
-            "spec.updateStrategy.inPlaceUpdateStrategy.gracePeriodSeconds",
-        ),
-        (
-            post_inplace.hook.is_some(),
-            "spec.postInplaceUpdateStrategy.hook",
-        ),
+        (update.grace_seconds > 0, "spec.updateStrategy.inPlaceUpdateStrategy.gracePeriodSeconds"),
+        (post_inplace.hook.is_some(), "spec.postInplaceUpdateStrategy.hook"),
     ];
     let is_ungated = update.is_in_place() && update.without_gate;
-    let fields = fields
-        .into_iter()
-        .filter(|(is_set, _)| is_ungated && *is_set);
+    let fields = fields.into_iter().filter(|(is_set, _)| is_ungated && *is_set);
     let message = "Invalid value: cannot keep traffic away from pods without a readiness gate \
                    (spec.disableReadinessGate); remove one of these two fields";
-    fields
-        .map(|(_, field)| Finding::error(field, message).as_warning())
-        .collect()
+    fields.map(|(_, field)| Finding::error(field, message).as_warning()).collect()
 }
 
 /// Finds a container order that is ignored because the update type is not InplaceUpdate.
@@ -319,9 +286,7 @@ fn partition_without_effect(
     place: &str,
     partition: Option<&IntOrString>,
 ) -> Option<Finding> {
-    let has_steps = workload
-        .canary()
-        .is_some_and(|canary| !canary.steps.is_empty());
+    let has_steps = workload.canary().is_some_and(|canary| !canary.steps.is_empty());
     let keeps_pods = |it: &&IntOrString| !matches!(shown(it).as_str(), "0" | "\"0%\"");
     let partition = partition.filter(keeps_pods).filter(|_| has_steps)?;
     let message = format!(

@@ -20,16 +20,10 @@ impl AnnotationLimits {
     /// For a few fields of each container of a pod.
     pub const PER_CONTAINER: Self = Self::of_length(64 << 10);
     /// For a hook with its metrics, whose bodies stay text.
-    pub const HOOK: Self = Self {
-        length: 256 << 10,
-        memory: 16 << 20,
-    };
+    pub const HOOK: Self = Self { length: 256 << 10, memory: 16 << 20 };
 
     const fn of_length(length: usize) -> Self {
-        Self {
-            length,
-            memory: 8 * length,
-        }
+        Self { length, memory: 8 * length }
     }
 
     /// Reads JSON. None if the text has another form or exceeds the limits, which is checked before it is parsed.

@@ -43,11 +43,7 @@ pub struct ClusterSpec {
     #[serde(default)]
     pub paused: bool,
     /// Accepted for TKEStack's manifests; has no effect.
-    #[serde(
-        default,
-        rename = "clusterCIDR",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, rename = "clusterCIDR", skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub cluster_cidr: Option<String>,
     /// Accepted for TKEStack's manifests; has no effect.

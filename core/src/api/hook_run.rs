@@ -133,11 +133,7 @@ impl fmt::Display for HookPhase {
 #[serde(rename_all = "camelCase")]
 pub struct HookRunStatus {
     /// Generation of the run that has ended; absent before its end, which kstatus waits for.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "unless_default"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "unless_default")]
     pub observed_generation: Option<i64>,
     /// State of the run.
     #[serde(default)]

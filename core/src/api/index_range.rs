@@ -39,10 +39,7 @@ impl IndexRange {
     /// # Errors
     /// If indexes are enabled and the range is missing, empty or cannot be parsed.
     pub fn of(annotations: &BTreeMap<String, String>) -> Result<Option<Self>, InvalidIndexRange> {
-        if annotations
-            .get(INDEX_ON)
-            .is_none_or(|value| value != "true")
-        {
+        if annotations.get(INDEX_ON).is_none_or(|value| value != "true") {
             return Ok(None);
         }
         let Some(text) = annotations.get(INDEX_RANGE) else {
@@ -51,10 +48,7 @@ impl IndexRange {
         let value: AnnotationValue = AnnotationLimits::SMALL.read(text).ok_or_else(|| {
             InvalidIndexRange(format!("{EXAMPLE}: both must be whole numbers, 0 or more"))
         })?;
-        let range = Self {
-            start: value.pod_start_index,
-            end: value.pod_end_index,
-        };
+        let range = Self { start: value.pod_start_index, end: value.pod_end_index };
         match range.is_empty() {
             true => Err(InvalidIndexRange(format!(
                 "{EXAMPLE}: podEndIndex must be greater than podStartIndex"
@@ -90,16 +84,11 @@ mod tests {
 
     #[test]
     fn a_range_is_half_open() {
-        let range = read(
-            "true",
-            Some(r#"{"podStartIndex": 100, "podEndIndex": 110}"#),
-        );
+        let range = read("true", Some(r#"{"podStartIndex": 100, "podEndIndex": 110}"#));
         let range = range.unwrap().unwrap();
         assert_eq!((range.start, range.end, range.count()), (100, 110, 10));
         assert!(range.contains(100) && range.contains(109) && !range.contains(110));
-        let from_0 = read("true", Some(r#"{"podEndIndex": 3}"#))
-            .unwrap()
-            .unwrap();
+        let from_0 = read("true", Some(r#"{"podEndIndex": 3}"#)).unwrap().unwrap();
         assert_eq!((from_0.start, from_0.end), (0, 3));
     }
 

@@ -166,20 +166,16 @@ mod tests {
         let template = r#"{"spec":{"hostname":"\u00e4","containers":[]}}"#;
         let read = workload(template).expect("a workload").spec.template;
         assert_eq!(read.text(), template);
-        assert_eq!(
-            read,
-            JsonText::from(json!({"spec": {"containers": [], "hostname": "ä"}}))
-        );
+        assert_eq!(read, JsonText::from(json!({"spec": {"containers": [], "hostname": "ä"}})));
         assert_ne!(read, JsonText::default());
     }
 
     #[test]
     fn text_that_cannot_be_parsed_is_an_error_when_it_is_read() {
         let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
-        for (template, expected) in [
-            (&*deep, "recursion limit exceeded"),
-            ("1e999", "out of range"),
-        ] {
+        for (template, expected) in
+            [(&*deep, "recursion limit exceeded"), ("1e999", "out of range")]
+        {
             let error = workload(template).expect_err("unreadable").to_string();
             assert!(error.contains(expected), "{error}");
         }

@@ -71,10 +71,8 @@ impl LifecycleStep {
     ];
 
     /// The steps of a deletion, in order.
-    pub const DELETE: [Self; 2] = [
-        Self::EnsurePreClusterDeleteHook,
-        Self::EnsurePostClusterDeleteHook,
-    ];
+    pub const DELETE: [Self; 2] =
+        [Self::EnsurePreClusterDeleteHook, Self::EnsurePostClusterDeleteHook];
 
     /// Where the step runs.
     pub fn scope(self) -> StepScope {

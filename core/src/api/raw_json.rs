@@ -116,9 +116,6 @@ mod tests {
         assert!(serde_json::from_str::<WebMetric>(&web(MAX_LENGTH)).is_ok());
         let error = serde_json::from_str::<WebMetric>(&web(MAX_LENGTH + 1)).expect_err("too long");
         let error = error.to_string();
-        assert!(
-            error.contains("262145 bytes long: at most 262144"),
-            "{error}"
-        );
+        assert!(error.contains("262145 bytes long: at most 262144"), "{error}");
     }
 }

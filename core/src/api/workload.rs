@@ -96,10 +96,7 @@ pub trait GameWorkload:
         let pod_hooks = pod_hooks.filter_map(|strategy| strategy.hook.as_ref());
         let steps = self.canary().map_or(&[][..], |canary| &canary.steps);
         let step_hooks = steps.iter().filter_map(|step| step.hook.as_ref());
-        pod_hooks
-            .chain(step_hooks)
-            .map(|hook| hook.template_name.as_str())
-            .collect()
+        pod_hooks.chain(step_hooks).map(|hook| hook.template_name.as_str()).collect()
     }
 }
 

@@ -42,9 +42,6 @@ mod tests {
 
     #[test]
     fn a_panic_is_an_error() {
-        assert_eq!(
-            on_deep_stack(|| -> () { panic!("on purpose") }),
-            Err(Panicked)
-        );
+        assert_eq!(on_deep_stack(|| -> () { panic!("on purpose") }), Err(Panicked));
     }
 }

@@ -141,9 +141,7 @@ mod tests {
         let path = (!path.is_empty()).then(|| JsonPath::parse(path).expect("a path"));
         let document = Document::read(body).map_err(|error| error.to_string())?;
         let subject = document.subject(path.as_ref());
-        subject
-            .map(|it| format!("{it:?}"))
-            .map_err(|error| error.to_string())
+        subject.map(|it| format!("{it:?}")).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -165,14 +163,7 @@ mod tests {
         assert!(selected(body, "{$.players}").is_ok());
         let expected = "byte 0xFC at offset 9 of the response is not UTF-8: send JSON as UTF-8, or select a single value \
                         without such bytes with jsonPath";
-        for path in [
-            "",
-            "{$}",
-            "{$.map}",
-            "{$.all}",
-            "{$.all[?(@.map!='x')].n}",
-            "{$.all[*].n}",
-        ] {
+        for path in ["", "{$}", "{$.map}", "{$.all}", "{$.all[?(@.map!='x')].n}", "{$.all[*].n}"] {
             assert_eq!(selected(body, path), Err(expected.to_owned()), "{path}");
         }
     }

@@ -28,17 +28,13 @@ pub fn writable<'a>(path: &'a str, value: &str) -> Result<(&'static str, &'a str
     })?;
     let domain = key.split_once('/').map_or(key, |(domain, _)| domain);
     let is_in = |reserved: &str| {
-        domain
-            .strip_suffix(reserved)
-            .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+        domain.strip_suffix(reserved).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
     };
     let is_exception = domain == NETWORK || (key == DELETING_ANNOTATION && value == "false");
     let is_reserved =
         RESERVED.iter().any(|reserved| is_in(reserved)) || RESERVED_LABELS.contains(&key);
     if is_reserved && !is_exception {
-        return Err(format!(
-            "{path} cannot be written by hooks: use a key of your own"
-        ));
+        return Err(format!("{path} cannot be written by hooks: use a key of your own"));
     }
     Ok((map, key))
 }

@@ -58,10 +58,7 @@ impl Default for Allowance {
 impl Allowance {
     /// An allowance for this many bytes of text.
     pub fn of(bytes: usize) -> Self {
-        Allowance {
-            bytes,
-            references: MAX_REFERENCES,
-        }
+        Allowance { bytes, references: MAX_REFERENCES }
     }
 
     /// Uses up this many bytes.
@@ -185,9 +182,7 @@ fn has_value(argument: &Argument) -> bool {
 /// Arguments with a value, by name.
 fn by_name(given: &[Argument]) -> HashMap<&str, &Argument> {
     let given = given.iter().rev().filter(|argument| has_value(argument));
-    given
-        .map(|argument| (argument.name.as_str(), argument))
-        .collect()
+    given.map(|argument| (argument.name.as_str(), argument)).collect()
 }
 
 /// Names of arguments that a template's metrics use and that have a value neither in the template
@@ -224,9 +219,7 @@ pub fn run_arguments(template: &HookTemplateSpec, given: &[Argument]) -> Vec<Arg
         added.retain(|name| !used.contains(name));
         used.extend(added);
     }
-    let undeclared = used
-        .iter()
-        .filter(|name| !declared_names.contains(name.as_str()));
+    let undeclared = used.iter().filter(|name| !declared_names.contains(name.as_str()));
     let undeclared = undeclared.filter_map(|name| given.get(name.as_str()).copied());
     declared.chain(undeclared).cloned().collect()
 }
@@ -247,36 +240,20 @@ mod tests {
     }
 
     fn argument(name: &str, value: Option<&str>) -> Argument {
-        Argument {
-            name: name.into(),
-            value: value.map(Into::into),
-            value_from: None,
-        }
+        Argument { name: name.into(), value: value.map(Into::into), value_from: None }
     }
 
     fn template(args: &[(&str, Option<&str>)], url: &str) -> HookTemplateSpec {
         let web = WebMetric {
             url: url.into(),
-            headers: vec![WebHeader {
-                key: "x-pod".into(),
-                value: "{{args.PodName}}".into(),
-            }],
+            headers: vec![WebHeader { key: "x-pod".into(), value: "{{args.PodName}}".into() }],
             json_body: Some(RawJson::from(&json!({"who": ["{{ args.team }}"]}))),
             ..WebMetric::default()
         };
-        let provider = MetricProvider {
-            web: Some(Box::new(web)),
-            ..MetricProvider::default()
-        };
+        let provider = MetricProvider { web: Some(Box::new(web)), ..MetricProvider::default() };
         HookTemplateSpec {
-            args: args
-                .iter()
-                .map(|(name, value)| argument(name, *value))
-                .collect(),
-            metrics: vec![Metric {
-                provider,
-                ..Metric::default()
-            }],
+            args: args.iter().map(|(name, value)| argument(name, *value)).collect(),
+            metrics: vec![Metric { provider, ..Metric::default() }],
             ..HookTemplateSpec::default()
         }
     }
@@ -289,46 +266,28 @@ mod tests {
             _ => None,
         };
         assert_eq!(
-            fill(
-                "http://{{ args.PodIP }}:9091/{{args.PodContainer[0]}}",
-                value_of
-            ),
+            fill("http://{{ args.PodIP }}:9091/{{args.PodContainer[0]}}", value_of),
             Ok("http://127.9.0.4:9091/game".into())
         );
-        assert_eq!(
-            fill("{\"a\": {\"b\": 1}}", value_of),
-            Ok("{\"a\": {\"b\": 1}}".into())
-        );
+        assert_eq!(fill("{\"a\": {\"b\": 1}}", value_of), Ok("{\"a\": {\"b\": 1}}".into()));
     }
 
     #[test]
     fn a_missing_value_is_an_error_that_names_the_argument() {
         let error = fill("http://{{ args.PodIP }}/", |_| None).expect_err("no value");
-        assert_eq!(
-            error.to_string(),
-            "argument PodIP has no value: give it one in args"
-        );
+        assert_eq!(error.to_string(), "argument PodIP has no value: give it one in args");
     }
 
     #[test]
     fn a_value_that_looks_like_an_argument_is_not_filled_in_again() {
-        assert_eq!(
-            fill("{{ args.a }}", |_| Some("{{ args.b }}")),
-            Ok("{{ args.b }}".into())
-        );
+        assert_eq!(fill("{{ args.a }}", |_| Some("{{ args.b }}")), Ok("{{ args.b }}".into()));
     }
 
     #[test]
     fn braces_without_an_argument_are_an_error_with_the_fix() {
         for (text, message) in [
-            (
-                "{{ arg.x }}",
-                "{{ arg.x }} is not an argument: write {{ args.NAME }}",
-            ),
-            (
-                "{{args.}}",
-                "{{args.}} is not an argument: write {{ args.NAME }}",
-            ),
+            ("{{ arg.x }}", "{{ arg.x }} is not an argument: write {{ args.NAME }}"),
+            ("{{args.}}", "{{args.}} is not an argument: write {{ args.NAME }}"),
             ("a {{ args.x", "{{ is not closed: write {{ args.NAME }}"),
         ] {
             let error = fill(text, |_| Some("")).expect_err(text);
@@ -339,32 +298,18 @@ mod tests {
     #[test]
     fn missing_arguments_are_those_used_without_a_value() {
         let template = template(
-            &[
-                ("service", Some("svc")),
-                ("PodName", None),
-                ("unused", None),
-            ],
+            &[("service", Some("svc")), ("PodName", None), ("unused", None)],
             "http://{{ args.service }}.{{ args.PodIP }}",
         );
-        assert_eq!(
-            missing_arguments(&template, &[]),
-            ["PodIP", "PodName", "team"]
-        );
-        let given = [
-            argument("PodIP", Some("127.0.0.1")),
-            argument("PodName", None),
-        ];
+        assert_eq!(missing_arguments(&template, &[]), ["PodIP", "PodName", "team"]);
+        let given = [argument("PodIP", Some("127.0.0.1")), argument("PodName", None)];
         assert_eq!(missing_arguments(&template, &given), ["PodName", "team"]);
     }
 
     #[test]
     fn a_run_gets_declared_arguments_in_the_templates_order_then_used_ones() {
         let template = template(
-            &[
-                ("PodName", None),
-                ("service", Some("svc")),
-                ("unused", None),
-            ],
+            &[("PodName", None), ("service", Some("svc")), ("unused", None)],
             "http://{{ args.service }}.{{ args.PodIP }}",
         );
         let given = [
@@ -377,15 +322,8 @@ mod tests {
             .into_iter()
             .map(|argument| (argument.name, argument.value.unwrap_or_default()))
             .collect();
-        let expected = [
-            ("PodName", "game-1"),
-            ("service", "other"),
-            ("PodIP", "127.0.0.1"),
-        ];
-        assert_eq!(
-            names,
-            expected.map(|(name, value)| (name.to_owned(), value.to_owned()))
-        );
+        let expected = [("PodName", "game-1"), ("service", "other"), ("PodIP", "127.0.0.1")];
+        assert_eq!(names, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
     }
 
     #[test]
@@ -393,10 +331,9 @@ mod tests {
         let exec = json!({"container": "game", "command": ["/bin/idle", "{{ args.PodName }}"]});
         let fields = json!([{"path": "metadata.annotations.example.com/idle", "value": "true"}]);
         let kubernetes = json!({"function": "get", "fields": fields});
-        for (provider, missing) in [
-            (json!({"exec": exec}), &["PodName"][..]),
-            (json!({"kubernetes": kubernetes}), &[]),
-        ] {
+        for (provider, missing) in
+            [(json!({"exec": exec}), &["PodName"][..]), (json!({"kubernetes": kubernetes}), &[])]
+        {
             let metrics = json!([{"name": "idle", "provider": provider}]);
             let template: HookTemplateSpec =
                 serde_json::from_value(json!({"metrics": metrics})).expect("a template");
@@ -416,18 +353,12 @@ mod tests {
         let twice = "{{ args.long }}{{ args.long }}";
         assert_eq!(fill(twice, value_of), Err(ArgumentError::TooLong));
         let (most, too_many) = (4_096, 4_097);
-        assert_eq!(
-            fill(&"{{ args.a }}".repeat(most), value_of),
-            Ok(String::new())
-        );
+        assert_eq!(fill(&"{{ args.a }}".repeat(most), value_of), Ok(String::new()));
         let refused = fill(&"{{ args.a }}".repeat(too_many), value_of);
         assert_eq!(refused, Err(ArgumentError::TooMany));
         // All strings of a measurement share one allowance.
         let mut allowance = Allowance::of(10);
-        assert_eq!(
-            super::fill("123456", &mut allowance, value_of),
-            Ok("123456".into())
-        );
+        assert_eq!(super::fill("123456", &mut allowance, value_of), Ok("123456".into()));
         let second = super::fill("12345", &mut allowance, value_of);
         assert_eq!(second, Err(ArgumentError::TooLong));
     }

@@ -50,11 +50,7 @@ pub struct Outcome {
 impl Outcome {
     /// A measurement that returned nothing to judge.
     pub fn error(message: impl Into<String>) -> Self {
-        Outcome {
-            phase: HookPhase::Error,
-            message: Some(message.into()),
-            ..Outcome::default()
-        }
+        Outcome { phase: HookPhase::Error, message: Some(message.into()), ..Outcome::default() }
     }
 }
 
@@ -74,12 +70,7 @@ pub struct Assessment {
 impl Assessment {
     /// The assessment of a run that has ended.
     fn ended(status: HookRunStatus, stop: Vec<usize>) -> Self {
-        Assessment {
-            status,
-            start: Vec::new(),
-            wake: None,
-            stop,
-        }
+        Assessment { status, start: Vec::new(), wake: None, stop }
     }
 }
 
@@ -130,12 +121,7 @@ pub fn assess(
             for index in &start {
                 entry(spec, rules, &mut status, *index);
             }
-            Assessment {
-                status,
-                start,
-                wake,
-                stop: Vec::new(),
-            }
+            Assessment { status, start, wake, stop: Vec::new() }
         }
         Err((index, why)) => {
             let result = entry(spec, rules, &mut status, index);
@@ -217,10 +203,7 @@ pub fn with_verdict(
         true => State::Blocked { why, since: None },
         false => State::Done,
     };
-    let ended = status
-        .finished_at
-        .clone()
-        .map_or(Timestamp::UNIX_EPOCH, |it| it.0);
+    let ended = status.finished_at.clone().map_or(Timestamp::UNIX_EPOCH, |it| it.0);
     let (stalled, _) = kstatus::condition(state, generation.unwrap_or_default(), &[], ended);
     HookRunStatus {
         observed_generation: generation,

@@ -85,10 +85,7 @@ mod tests {
             failure_limit: Some(1_000),
             ..Metric::default()
         };
-        let keep = MeasurementRetention {
-            metric_name: ".*".into(),
-            limit: 100,
-        };
+        let keep = MeasurementRetention { metric_name: ".*".into(), limit: 100 };
         HookRunSpec {
             metrics: (0..32).map(metric).collect(),
             measurement_retention: vec![keep],
@@ -144,9 +141,8 @@ mod tests {
     #[test]
     fn the_oldest_measurements_are_dropped_and_no_more_than_needed() {
         let status = status_after(100, &"x".repeat(40));
-        let kept: Vec<usize> = { status.metric_results.iter() }
-            .map(|result| result.measurements.len())
-            .collect();
+        let kept: Vec<usize> =
+            { status.metric_results.iter() }.map(|result| result.measurements.len()).collect();
         let (least, most) = (kept.iter().min(), kept.iter().max());
         assert!(least >= Some(&10) && most <= Some(&11), "{kept:?}");
         assert!(stored_size(&status) > 60 << 10, "{}", stored_size(&status));

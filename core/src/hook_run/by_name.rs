@@ -30,19 +30,15 @@ pub(super) struct MetricRules {
 
 impl Default for MetricRules {
     fn default() -> Self {
-        MetricRules {
-            dry_run: false,
-            kept: KEPT_MEASUREMENTS,
-        }
+        MetricRules { dry_run: false, kept: KEPT_MEASUREMENTS }
     }
 }
 
 impl Rules {
     /// Resolves the rules of a spec.
     pub fn of(spec: &HookRunSpec) -> Self {
-        let dry_runs: Vec<Rule> = { spec.dry_run.iter() }
-            .map(|rule| Rule::read(&rule.metric_name))
-            .collect();
+        let dry_runs: Vec<Rule> =
+            { spec.dry_run.iter() }.map(|rule| Rule::read(&rule.metric_name)).collect();
         let retentions: Vec<(Rule, usize)> = { spec.measurement_retention.iter() }
             .map(|rule| {
                 // The next measurement is scheduled from the end of the last one, which is therefore always kept.
@@ -113,17 +109,12 @@ mod tests {
     use crate::api::MeasurementRetention;
 
     fn rules(names: &[&str]) -> Vec<DryRun> {
-        let rule = |name: &&str| DryRun {
-            metric_name: (*name).into(),
-        };
+        let rule = |name: &&str| DryRun { metric_name: (*name).into() };
         names.iter().map(rule).collect()
     }
 
     fn named(name: &str) -> Metric {
-        Metric {
-            name: name.into(),
-            ..Metric::default()
-        }
+        Metric { name: name.into(), ..Metric::default() }
     }
 
     #[test]
@@ -138,12 +129,9 @@ mod tests {
         ] {
             assert!(Rule::read(rule).matches(name), "{rule} {name}");
         }
-        for (rule, name) in [
-            ("errors", "errors-total"),
-            ("rrors", "errors"),
-            ("a|e", "errors"),
-            ("a(", "a"),
-        ] {
+        for (rule, name) in
+            [("errors", "errors-total"), ("rrors", "errors"), ("a|e", "errors"), ("a(", "a")]
+        {
             assert!(!Rule::read(rule).matches(name), "{rule} {name}");
         }
     }
@@ -160,22 +148,13 @@ mod tests {
     #[test]
     fn a_rule_that_matches_no_metric_is_reported() {
         let metrics = [named("ready")];
-        assert_eq!(
-            unmatched_dry_run(&rules(&["ready", "re.*"]), &metrics),
-            None
-        );
-        assert_eq!(
-            unmatched_dry_run(&rules(&["ready", "raedy"]), &metrics),
-            Some("raedy")
-        );
+        assert_eq!(unmatched_dry_run(&rules(&["ready", "re.*"]), &metrics), None);
+        assert_eq!(unmatched_dry_run(&rules(&["ready", "raedy"]), &metrics), Some("raedy"));
     }
 
     #[test]
     fn the_last_matching_rule_decides_how_many_measurements_are_kept() {
-        let rule = |name: &str, limit| MeasurementRetention {
-            metric_name: name.into(),
-            limit,
-        };
+        let rule = |name: &str, limit| MeasurementRetention { metric_name: name.into(), limit };
         let kept = |measurement_retention: &[MeasurementRetention], name| {
             let spec = HookRunSpec {
                 metrics: vec![named(name)],

@@ -46,11 +46,9 @@ mod tests {
     fn commands_are_refused_unless_their_namespace_is_listed() {
         let namespaces = ExecNamespaces::from_iter(["games"]);
         assert_eq!(namespaces.check("games"), Ok(()));
-        for (namespaces, namespace) in [
-            (&namespaces, "game"),
-            (&namespaces, ""),
-            (&ExecNamespaces::default(), "games"),
-        ] {
+        for (namespaces, namespace) in
+            [(&namespaces, "game"), (&namespaces, ""), (&ExecNamespaces::default(), "games")]
+        {
             let why = namespaces.check(namespace).expect_err("a refusal");
             assert!(why.ends_with("the chart's value hooks.exec"), "{why}");
         }

@@ -52,10 +52,7 @@ pub(super) fn count(result: &mut MetricResult, phase: HookPhase) {
 pub(super) fn verdict(metric: &Metric, result: &MetricResult) -> Option<Verdict> {
     exceeded_limit(metric, result).or_else(|| {
         if reached_success_limit(metric, result) {
-            return Some(Verdict {
-                phase: HookPhase::Successful,
-                message: None,
-            });
+            return Some(Verdict { phase: HookPhase::Successful, message: None });
         }
         let count = metric.planned_count()?;
         (result.count >= count).then(|| verdict_at_count(metric, result))
@@ -67,17 +64,11 @@ pub(super) fn verdict(metric: &Metric, result: &MetricResult) -> Option<Verdict>
 pub(super) fn verdict_when_stopped(metric: &Metric, result: &MetricResult, cause: &str) -> Verdict {
     let endless = metric.planned_count().is_none() && metric.success_limits().is_empty();
     if endless && result.successful > 0 {
-        return Verdict {
-            phase: HookPhase::Successful,
-            message: None,
-        };
+        return Verdict { phase: HookPhase::Successful, message: None };
     }
     let made = measurements(total(result));
     let message = format!("metric {} was stopped after {made}: {cause}", metric.name);
-    Verdict {
-        phase: HookPhase::Inconclusive,
-        message: Some(message),
-    }
+    Verdict { phase: HookPhase::Inconclusive, message: Some(message) }
 }
 
 fn exceeded_limit(metric: &Metric, result: &MetricResult) -> Option<Verdict> {
@@ -110,15 +101,13 @@ fn exceeded_limit(metric: &Metric, result: &MetricResult) -> Option<Verdict> {
             DEFAULT_CONSECUTIVE_ERROR_LIMIT,
         ),
     ];
-    limits
-        .into_iter()
-        .find_map(|(phase, counter, field, limit, default)| {
-            let limit = limit.unwrap_or(default).max(0);
-            (counter > limit).then(|| Verdict {
-                phase,
-                message: Some(explain(metric, result, phase, counter, field, limit)),
-            })
+    limits.into_iter().find_map(|(phase, counter, field, limit, default)| {
+        let limit = limit.unwrap_or(default).max(0);
+        (counter > limit).then(|| Verdict {
+            phase,
+            message: Some(explain(metric, result, phase, counter, field, limit)),
         })
+    })
 }
 
 /// Describes the measurement that exceeded the limit and, unless it was the first of its kind, how many of that
@@ -131,25 +120,15 @@ fn explain(
     field: &str,
     limit: i32,
 ) -> String {
-    let last = result
-        .measurements
-        .last()
-        .and_then(|last| last.message.as_deref());
+    let last = result.measurements.last().and_then(|last| last.message.as_deref());
     let last = last.map_or_else(|| format!("it is {phase}"), str::to_owned);
-    let message = format!(
-        "measurement {} of metric {}: {last}",
-        total(result),
-        metric.name
-    );
+    let message = format!("measurement {} of metric {}: {last}", total(result), metric.name);
     match (counter, phase) {
         (1, _) => message,
         (_, HookPhase::Error) => {
             format!("{message} ({counter} errors in a row; {field} is {limit})")
         }
-        _ => format!(
-            "{message} ({counter} of {} {phase}; {field} is {limit})",
-            result.count
-        ),
+        _ => format!("{message} ({counter} of {} {phase}; {field} is {limit})", result.count),
     }
 }
 
@@ -168,10 +147,7 @@ fn reached_success_limit(metric: &Metric, result: &MetricResult) -> bool {
 fn verdict_at_count(metric: &Metric, result: &MetricResult) -> Verdict {
     let limits = metric.success_limits();
     if limits.is_empty() && result.successful > 0 {
-        return Verdict {
-            phase: HookPhase::Successful,
-            message: None,
-        };
+        return Verdict { phase: HookPhase::Successful, message: None };
     }
     let wanted = match limits.first() {
         Some((field, limit)) => format!("{field} {limit} was not reached"),
@@ -179,8 +155,5 @@ fn verdict_at_count(metric: &Metric, result: &MetricResult) -> Verdict {
     };
     let made = measurements(result.count);
     let message = format!("metric {}: {made} made, {wanted}", metric.name);
-    Verdict {
-        phase: HookPhase::Inconclusive,
-        message: Some(message),
-    }
+    Verdict { phase: HookPhase::Inconclusive, message: Some(message) }
 }

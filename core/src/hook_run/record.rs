@@ -23,20 +23,14 @@ pub fn job_in_progress<'a>(status: &'a HookRunStatus, metric: &Metric) -> Option
 }
 
 pub(super) fn result<'a>(status: &'a HookRunStatus, name: &str) -> Option<&'a MetricResult> {
-    status
-        .metric_results
-        .iter()
-        .find(|result| result.name == name)
+    status.metric_results.iter().find(|result| result.name == name)
 }
 
 pub(super) fn result_mut<'a>(
     status: &'a mut HookRunStatus,
     name: &str,
 ) -> Option<&'a mut MetricResult> {
-    status
-        .metric_results
-        .iter_mut()
-        .find(|result| result.name == name)
+    status.metric_results.iter_mut().find(|result| result.name == name)
 }
 
 /// A metric's measurement in progress, if there is one.
@@ -60,30 +54,22 @@ pub(super) fn entry<'a>(
 ) -> &'a mut MetricResult {
     let name = &spec.metrics[index].name;
     let results = &mut status.metric_results;
-    let place = results
-        .iter()
-        .position(|result| result.name == *name)
-        .unwrap_or_else(|| {
-            let comes_before = |result: &MetricResult| {
-                spec.metrics[..index]
-                    .iter()
-                    .any(|metric| metric.name == result.name)
-            };
-            let place = results
-                .iter()
-                .take_while(|result| comes_before(result))
-                .count();
-            results.insert(
-                place,
-                MetricResult {
-                    name: name.clone(),
-                    phase: HookPhase::Running,
-                    dry_run: rules.of_metric(index).dry_run,
-                    ..MetricResult::default()
-                },
-            );
-            place
-        });
+    let place = results.iter().position(|result| result.name == *name).unwrap_or_else(|| {
+        let comes_before = |result: &MetricResult| {
+            spec.metrics[..index].iter().any(|metric| metric.name == result.name)
+        };
+        let place = results.iter().take_while(|result| comes_before(result)).count();
+        results.insert(
+            place,
+            MetricResult {
+                name: name.clone(),
+                phase: HookPhase::Running,
+                dry_run: rules.of_metric(index).dry_run,
+                ..MetricResult::default()
+            },
+        );
+        place
+    });
     &mut results[place]
 }
 

@@ -64,19 +64,11 @@ fn open_metrics(spec: &HookRunSpec, status: &HookRunStatus) -> Vec<usize> {
 /// When a metric's turn came: at the run's start or, with the policy Ordered, when the one before it ended.
 fn turn(spec: &HookRunSpec, status: &HookRunStatus, index: usize, started: Timestamp) -> Timestamp {
     let previous = match spec.policy {
-        HookPolicy::Ordered => index
-            .checked_sub(1)
-            .map(|previous| &spec.metrics[previous].name),
+        HookPolicy::Ordered => index.checked_sub(1).map(|previous| &spec.metrics[previous].name),
         HookPolicy::Parallel => None,
     };
     previous
-        .and_then(|name| {
-            result(status, name)?
-                .measurements
-                .last()?
-                .finished_at
-                .as_ref()
-        })
+        .and_then(|name| result(status, name)?.measurements.last()?.finished_at.as_ref())
         .map_or(started, |finished| finished.0)
 }
 
@@ -95,13 +87,10 @@ fn waits(metric: &Metric) -> Result<Waits, String> {
     let interval = duration("interval", &metric.interval)?.map(|it| it.max(SHORTEST_INTERVAL));
     let initial_delay = duration("initialDelay", &metric.initial_delay)?.unwrap_or_default();
     match (metric.count, interval) {
-        (Some(count @ 2..), None) => Err(format!(
-            "count {count} needs an interval: set one, for example 10s"
-        )),
-        _ => Ok(Waits {
-            interval,
-            initial_delay,
-        }),
+        (Some(count @ 2..), None) => {
+            Err(format!("count {count} needs an interval: set one, for example 10s"))
+        }
+        _ => Ok(Waits { interval, initial_delay }),
     }
 }
 
@@ -119,10 +108,7 @@ fn due(
     result: Option<&MetricResult>,
     turn: Timestamp,
 ) -> Result<Timestamp, String> {
-    let Waits {
-        interval,
-        initial_delay,
-    } = waits(metric)?;
+    let Waits { interval, initial_delay } = waits(metric)?;
     if let Some(in_progress) = result.and_then(measurement_in_progress) {
         return Ok(in_progress.resume_at.as_ref().map_or(turn, |at| at.0));
     }
@@ -135,17 +121,10 @@ fn due(
         (None, HookPhase::Error) => ERROR_RETRY,
         (None, _) => {
             let count = metric.count.unwrap_or_default();
-            return Err(format!(
-                "count {count} needs an interval: set one, for example 10s"
-            ));
+            return Err(format!("count {count} needs an interval: set one, for example 10s"));
         }
     };
-    Ok(later(
-        last.finished_at
-            .as_ref()
-            .map_or(turn, |finished| finished.0),
-        wait,
-    ))
+    Ok(later(last.finished_at.as_ref().map_or(turn, |finished| finished.0), wait))
 }
 
 /// Adds a wait to a time; the result is at most `Timestamp::MAX`.

@@ -55,10 +55,7 @@ pub fn visit_strings(metric: &Metric, visit: Visit<'_>) {
 
 fn header_values(path: &str, headers: &[WebHeader], visit: Visit<'_>) {
     for (index, header) in headers.iter().enumerate() {
-        visit(
-            &format_args!("{path}.headers[{index}].value"),
-            &header.value,
-        );
+        visit(&format_args!("{path}.headers[{index}].value"), &header.value);
     }
 }
 
@@ -119,11 +116,7 @@ pub fn fill_json<'v>(
     allowance: &mut Allowance,
     value_of: &dyn Fn(&str) -> Option<&'v str>,
 ) -> Result<String, ArgumentError> {
-    let mut writing = Writing {
-        text: String::new(),
-        allowance,
-        value_of,
-    };
+    let mut writing = Writing { text: String::new(), allowance, value_of };
     walk(json, &"", place, &mut writing)?;
     Ok(writing.text)
 }
@@ -182,13 +175,7 @@ fn walk(
 ) -> Result<(), ArgumentError> {
     let mut reader = serde_json::Deserializer::from_str(json.text());
     let mut stopped = None;
-    let walk = Walk {
-        path,
-        place,
-        prefix: "",
-        sink,
-        stopped: &mut stopped,
-    };
+    let walk = Walk { path, place, prefix: "", sink, stopped: &mut stopped };
     let walked = walk.deserialize(&mut reader);
     match (stopped, walked) {
         (Some(error), _) => Err(error),
@@ -223,13 +210,7 @@ impl Walk<'_> {
 
     /// A walk through a value inside this one.
     fn inside<'b>(&'b mut self, path: &'b dyn Display, place: Place, prefix: &'b str) -> Walk<'b> {
-        Walk {
-            path,
-            place,
-            prefix,
-            sink: &mut *self.sink,
-            stopped: &mut *self.stopped,
-        }
+        Walk { path, place, prefix, sink: &mut *self.sink, stopped: &mut *self.stopped }
     }
 }
 
@@ -386,9 +367,7 @@ mod tests {
         }});
         let metric = serde_json::from_value(metric).expect("a metric");
         let mut visited = Vec::new();
-        visit_strings(&metric, &mut |field, text| {
-            visited.push(format!("{field} {text}"))
-        });
+        visit_strings(&metric, &mut |field, text| visited.push(format!("{field} {text}")));
         assert_eq!(
             visited,
             [

@@ -30,11 +30,7 @@ pub fn check_can_succeed(template: &HookTemplateSpec) -> Result<(), String> {
                 Ok(())
             };
         };
-        match metric
-            .success_limits()
-            .into_iter()
-            .min_by_key(|(_, limit)| *limit)
-        {
+        match metric.success_limits().into_iter().min_by_key(|(_, limit)| *limit) {
             Some((field, limit)) if limit > count => Err(format!(
                 "metric {name} ends after {count} measurements (count), before {field} {limit} can \
                  be reached: raise count or lower {field}"
@@ -57,9 +53,7 @@ fn check_metrics(metrics: &[Metric], dry_run: &[DryRun]) -> Result<(), String> {
     let mut names = BTreeSet::new();
     if let Some(duplicate) = metrics.iter().find(|metric| !names.insert(&metric.name)) {
         let name = &duplicate.name;
-        return Err(format!(
-            "two metrics are named {name}: give each its own name"
-        ));
+        return Err(format!("two metrics are named {name}: give each its own name"));
     }
     match unmatched_dry_run(dry_run, metrics) {
         Some(rule) => Err(format!(
@@ -100,10 +94,7 @@ impl Metric {
     pub(super) fn success_limits(&self) -> Vec<(&'static str, i32)> {
         [
             ("successfulLimit", self.successful_limit),
-            (
-                "consecutiveSuccessfulLimit",
-                self.consecutive_successful_limit,
-            ),
+            ("consecutiveSuccessfulLimit", self.consecutive_successful_limit),
         ]
         .into_iter()
         .filter_map(|(field, limit)| Some((field, limit.filter(|limit| *limit > 0)?)))
@@ -118,15 +109,8 @@ mod tests {
     use crate::api::MetricProvider;
 
     fn check(change: impl FnOnce(&mut Metric)) -> Result<(), String> {
-        let provider = MetricProvider {
-            web: Some(Box::default()),
-            ..MetricProvider::default()
-        };
-        let mut metric = Metric {
-            name: "ready".into(),
-            provider,
-            ..Metric::default()
-        };
+        let provider = MetricProvider { web: Some(Box::default()), ..MetricProvider::default() };
+        let mut metric = Metric { name: "ready".into(), provider, ..Metric::default() };
         change(&mut metric);
         check_can_succeed(&HookTemplateSpec {
             metrics: vec![metric],
@@ -169,10 +153,7 @@ mod tests {
     #[test]
     fn a_template_that_the_api_server_would_refuse_is_refused_and_the_field_is_named() {
         for (result, expected) in [
-            (
-                check(|m| m.count = Some(3)),
-                "metric ready: count 3 needs an interval",
-            ),
+            (check(|m| m.count = Some(3)), "metric ready: count 3 needs an interval"),
             (
                 check(|m| m.initial_delay = Some("soon".into())),
                 "metric ready: initialDelay: \"soon\" is not a duration",

@@ -63,10 +63,7 @@ pub fn annotation<'a>(run: &'a HookRun, key: &str) -> Option<&'a str> {
 /// The progress of the attempts at a step on a node. `retry` is the user's latest request for another attempt.
 pub fn progress(runs: &[&HookRun], retry: Option<&str>, now: Timestamp) -> Progress {
     let Some(last) = runs.iter().max_by_key(|run| number(run)) else {
-        return Progress::Due {
-            attempt: 1,
-            failure: None,
-        };
+        return Progress::Due { attempt: 1, failure: None };
     };
     let attempt = number(last);
     match last.phase() {
@@ -76,10 +73,7 @@ pub fn progress(runs: &[&HookRun], retry: Option<&str>, now: Timestamp) -> Progr
             let next = next(last);
             let is_requested = retry.is_some() && retry != annotation(last, RETRY_ANNOTATION);
             match is_requested || next <= now {
-                true => Progress::Due {
-                    attempt: attempt + 1,
-                    failure: Some(failure),
-                },
+                true => Progress::Due { attempt: attempt + 1, failure: Some(failure) },
                 false => Progress::Failed { failure, next },
             }
         }
@@ -119,10 +113,7 @@ fn next(run: &HookRun) -> Timestamp {
 }
 
 fn failure(run: &HookRun) -> Failure {
-    Failure {
-        attempt: number(run),
-        why: why(run),
-    }
+    Failure { attempt: number(run), why: why(run) }
 }
 
 /// Why a run failed: the message of its measurement, without the name of the Job.

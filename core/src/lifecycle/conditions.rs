@@ -72,20 +72,12 @@ pub struct StepState {
 
 impl StepState {
     pub fn new(reason: LifecycleReason, message: impl Into<String>) -> Self {
-        Self {
-            reason,
-            message: message.into(),
-            failed_attempt: None,
-        }
+        Self { reason, message: message.into(), failed_attempt: None }
     }
 
     /// The state of a step at which an attempt has just failed.
     pub fn failed(reason: LifecycleReason, attempt: String) -> Self {
-        Self {
-            reason,
-            message: attempt.clone(),
-            failed_attempt: Some(attempt),
-        }
+        Self { reason, message: attempt.clone(), failed_attempt: Some(attempt) }
     }
 
     /// Appends a count to the message: the number of nodes on which the step has passed. A new count alone causes no
@@ -137,14 +129,10 @@ pub fn with_steps(
     }
     let ready = match first_open(steps) {
         Some((step, state)) => state.cluster_state(*step),
-        None if !is_recorded => StepState::new(
-            LifecycleReason::Waiting,
-            "all steps have passed and are being recorded",
-        ),
-        None => StepState::new(
-            LifecycleReason::Installed,
-            "the install is complete on every node",
-        ),
+        None if !is_recorded => {
+            StepState::new(LifecycleReason::Waiting, "all steps have passed and are being recorded")
+        }
+        None => StepState::new(LifecycleReason::Installed, "the install is complete on every node"),
     };
     with_ready(cluster, &conditions, &ready, now)
 }
@@ -199,10 +187,7 @@ fn state(status: &ClusterStatus) -> State {
     let Some(ready) = status.conditions.iter().find(|it| it.type_ == READY) else {
         return State::Done;
     };
-    let why = Why {
-        reason: ready.reason.clone(),
-        message: ready.message.clone(),
-    };
+    let why = Why { reason: ready.reason.clone(), message: ready.message.clone() };
     let needs_person = |reason: &LifecycleReason| reason.to_string() == ready.reason;
     if ready.status == "True" {
         State::Done
@@ -271,9 +256,7 @@ fn event_of(old: &[Condition], new: &Condition, failed_attempt: Option<String>) 
         .is_some_and(|attempt| !old.is_some_and(|it| it.message.starts_with(&attempt)));
     let is_reason = |reason: &LifecycleReason| reason.to_string() == new.reason;
     let warning = LifecycleReason::FAILURES.iter().any(is_reason);
-    let has_passed = [LifecycleReason::Passed, LifecycleReason::Installed]
-        .iter()
-        .any(is_reason);
+    let has_passed = [LifecycleReason::Passed, LifecycleReason::Installed].iter().any(is_reason);
     let is_new = !is_same || failed_again;
     (is_new && (warning || has_passed)).then(|| Event {
         warning,

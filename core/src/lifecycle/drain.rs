@@ -49,9 +49,7 @@ impl Walk<'_> {
         match self.pods_on(node).count() {
             0 => None,
             1 => Some(format!("node {name} is being drained: 1 game pod is left")),
-            left => Some(format!(
-                "node {name} is being drained: {left} game pods are left"
-            )),
+            left => Some(format!("node {name} is being drained: {left} game pods are left")),
         }
     }
 

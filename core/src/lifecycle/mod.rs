@@ -82,10 +82,7 @@ fn has_no_traces(cluster: &Cluster, world: &ClusterWorld) -> bool {
 
 /// The end of a deletion.
 fn without_finalizer() -> ClusterPlan {
-    ClusterPlan {
-        actions: vec![ClusterAction::SetFinalizer(false)],
-        ..ClusterPlan::default()
-    }
+    ClusterPlan { actions: vec![ClusterAction::SetFinalizer(false)], ..ClusterPlan::default() }
 }
 
 fn has_finalizer(cluster: &Cluster) -> bool {
@@ -131,10 +128,8 @@ fn upgrade(scene: &Scene) -> ClusterPlan {
         walk.show_waiting(&LifecycleStep::UPGRADE);
         return walk.end(ClusterPhase::Upgrading);
     }
-    let steps: Vec<LifecycleStep> = LifecycleStep::INSTALL
-        .into_iter()
-        .chain(LifecycleStep::UPGRADE)
-        .collect();
+    let steps: Vec<LifecycleStep> =
+        LifecycleStep::INSTALL.into_iter().chain(LifecycleStep::UPGRADE).collect();
     walk.cancel_unwanted(&steps);
     let is_installed = walk.steps(&LifecycleStep::INSTALL);
     walk.select_nodes();

@@ -40,10 +40,7 @@ pub fn origin<'a>(features: &'a ClusterFeatures, src: &'a str) -> Origin<'a> {
         return Origin { volume, path };
     }
     let (name, path) = src.split_once('/').unwrap_or((src, ""));
-    Origin {
-        volume: Volume::ConfigMap(name),
-        path,
-    }
+    Origin { volume: Volume::ConfigMap(name), path }
 }
 
 fn volume(source: &FileSource) -> Option<Volume<'_>> {

@@ -44,11 +44,7 @@ impl NodeRecord {
 
     /// The record of a node on which nothing has passed.
     pub fn empty(node: &ClusterNode, cluster: &str) -> Self {
-        Self {
-            cluster: cluster.to_owned(),
-            node: node.uid.clone(),
-            ..Self::default()
-        }
+        Self { cluster: cluster.to_owned(), node: node.uid.clone(), ..Self::default() }
     }
 
     /// Whether a step has passed in the upgrade with this number.

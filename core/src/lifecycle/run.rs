@@ -242,10 +242,8 @@ fn pairs(scene: &Scene) -> Result<Vec<String>, String> {
     // Neither kubectl's copy of the whole manifest nor a request for another attempt is passed.
     let omitted = [LAST_APPLIED, RETRY_ANNOTATION];
     let annotations = annotations.filter(|(key, _)| !omitted.contains(&key.as_str()));
-    let pairs: Vec<String> = labels
-        .chain(annotations)
-        .map(|(key, value)| format!("{key}={value}"))
-        .collect();
+    let pairs: Vec<String> =
+        labels.chain(annotations).map(|(key, value)| format!("{key}={value}")).collect();
     if pairs.len() > MAX_PAIRS {
         return Err(format!(
             "metadata: {} labels and annotations, but at most {MAX_PAIRS} can be arguments of a cluster hook; \

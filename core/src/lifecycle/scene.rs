@@ -37,10 +37,7 @@ pub fn resolve<'a>(cluster: &'a Cluster, world: &'a ClusterWorld) -> Result<Scen
     if let Some(problem) = problems.first()
         && !(is_deleted && deletes_without_script(cluster))
     {
-        return Err(StepState::new(
-            LifecycleReason::InvalidSpec,
-            problem.to_string(),
-        ));
+        return Err(StepState::new(LifecycleReason::InvalidSpec, problem.to_string()));
     }
     let uid = cluster.metadata.uid.as_deref().unwrap_or_default();
     let old = cluster.status.clone().unwrap_or_default();
@@ -58,16 +55,7 @@ pub fn resolve<'a>(cluster: &'a Cluster, world: &'a ClusterWorld) -> Result<Scen
     nodes.sort_by(|(a, _), (b, _)| a.name.cmp(&b.name));
     let master = master(cluster, world, &old, is_deleted);
     let upgrade = upgrade(cluster, &old).filter(|_| !is_deleted);
-    Ok(Scene {
-        cluster,
-        world,
-        features,
-        uid,
-        old,
-        nodes,
-        upgrade,
-        master,
-    })
+    Ok(Scene { cluster, world, features, uid, old, nodes, upgrade, master })
 }
 
 impl Scene<'_> {

@@ -71,10 +71,8 @@ pub struct GamePod {
 }
 
 /// The labels of control-plane nodes.
-const CONTROL_PLANE: [&str; 2] = [
-    "node-role.kubernetes.io/control-plane",
-    "node-role.kubernetes.io/master",
-];
+const CONTROL_PLANE: [&str; 2] =
+    ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
 
 impl ClusterNode {
     /// Whether it is a control-plane node.
@@ -84,10 +82,7 @@ impl ClusterNode {
 
     /// Whether the two nodes are equal, apart from their resourceVersion.
     pub fn is_like(&self, other: &Self) -> bool {
-        let other = Self {
-            resource_version: self.resource_version.clone(),
-            ..other.clone()
-        };
+        let other = Self { resource_version: self.resource_version.clone(), ..other.clone() };
         *self == other
     }
 }

@@ -35,11 +35,7 @@ pub struct Diagnostic {
 
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let severity = if self.finding.is_error() {
-            ""
-        } else {
-            "warning: "
-        };
+        let severity = if self.finding.is_error() { "" } else { "warning: " };
         write!(f, "{}:{}: {severity}{}", self.file, self.line, self.finding)
     }
 }

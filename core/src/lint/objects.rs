@@ -50,11 +50,8 @@ pub(super) fn check(sources: &[Source]) -> Vec<Diagnostic> {
         match yaml::read(text) {
             Ok(documents) => {
                 budgets.extend(documents.iter().filter_map(budget));
-                namespaces.extend(
-                    documents
-                        .iter()
-                        .filter_map(|it| admission::namespace(&it.object)),
-                );
+                namespaces
+                    .extend(documents.iter().filter_map(|it| admission::namespace(&it.object)));
                 let ours = documents.into_iter().filter(is_in_our_group);
                 objects.extend(ours.map(|document| Object::new(name, document, &schemas)));
             }
@@ -72,17 +69,10 @@ pub(super) fn check(sources: &[Source]) -> Vec<Diagnostic> {
             .iter()
             .filter_map(|it| admission::sidecar_set(&it.document.object))
             .collect(),
-        workloads: objects
-            .iter()
-            .filter_map(|it| Neighbor::read(&it.document.object))
-            .collect(),
+        workloads: objects.iter().filter_map(|it| Neighbor::read(&it.document.object)).collect(),
         namespaces,
     };
-    diagnostics.extend(
-        objects
-            .into_iter()
-            .flat_map(|object| object.diagnose(&others)),
-    );
+    diagnostics.extend(objects.into_iter().flat_map(|object| object.diagnose(&others)));
     diagnostics.sort();
     diagnostics.dedup();
     diagnostics
@@ -114,11 +104,7 @@ fn budget(document: &Document) -> Option<Budget> {
     }
     let selector = LabelSelector::deserialize(&object["spec"]["selector"]).ok()?;
     let (namespace, name) = key(object, object["metadata"]["name"].as_str()?);
-    Some(Budget {
-        namespace,
-        name,
-        selector: selector.try_into().ok()?,
-    })
+    Some(Budget { namespace, name, selector: selector.try_into().ok()? })
 }
 
 impl Budget {
@@ -151,11 +137,7 @@ impl<'a> Object<'a> {
             }
             findings.extend(schemas.check(&kind, &mut document.object));
         }
-        Self {
-            file,
-            document,
-            findings,
-        }
+        Self { file, document, findings }
     }
 
     fn diagnose(self, others: &Others) -> Vec<Diagnostic> {
@@ -167,10 +149,7 @@ impl<'a> Object<'a> {
             let in_namespace = known.get(&key(object, name));
             in_namespace.or_else(without_namespace).cloned()
         };
-        let templates = Templates {
-            find: &find,
-            place: "these files",
-        };
+        let templates = Templates { find: &find, place: "these files" };
         let mut findings = self.findings;
         // If the schema check has findings about a field, further findings about the field, its parents or its
         // children are left out. Findings about the whole object do not count as findings about a field.
@@ -178,16 +157,10 @@ impl<'a> Object<'a> {
         let fields: Vec<_> = fields.filter(|field| !field.is_empty()).cloned().collect();
         let overlaps = |one: &str, other: &str| lies_in(one, other) || lies_in(other, one);
         let rule_findings = admission::check(object, &templates).into_iter();
-        let budget_findings = others
-            .budgets
-            .iter()
-            .filter_map(|it| it.finding_about(object));
+        let budget_findings = others.budgets.iter().filter_map(|it| it.finding_about(object));
         let rule_findings = rule_findings
             .chain(budget_findings)
-            .chain(admission::conflicts_of_sidecar_sets(
-                object,
-                &others.sidecar_sets,
-            ))
+            .chain(admission::conflicts_of_sidecar_sets(object, &others.sidecar_sets))
             .chain(admission::conflicts_with_workloads(
                 object,
                 &others.workloads,

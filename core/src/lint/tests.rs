@@ -7,9 +7,7 @@ use std::path::{Path, PathBuf};
 use super::*;
 
 fn entries(folder: impl AsRef<Path>) -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("..")
-        .join(folder);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(folder);
     let entries = std::fs::read_dir(folder).expect("a folder");
     let paths = entries.map(|entry| entry.expect("an entry").path());
     let mut paths: Vec<PathBuf> = paths.collect();
@@ -48,15 +46,10 @@ fn expected(text: &str) -> BTreeSet<String> {
     for line in comments.filter(|line| !line.starts_with("after: ")) {
         let line = line.strip_prefix("expect: ").unwrap_or(line);
         if let Some((_, field)) = line.split_once("unknown field ") {
-            expected.insert(format!(
-                "{}: unknown field {field}",
-                field.trim_matches('"')
-            ));
+            expected.insert(format!("{}: unknown field {field}", field.trim_matches('"')));
             continue;
         }
-        let line = line
-            .split_once(" is invalid:")
-            .map_or(line, |(_, rest)| rest);
+        let line = line.split_once(" is invalid:").map_or(line, |(_, rest)| rest);
         let line = line.trim_start_matches(['*', ' ']);
         // The API server's notes on skipped rules and on the scale subresource are not findings.
         if line.is_empty()
@@ -96,10 +89,7 @@ fn bad_manifests_get_the_messages_that_kubectl_prints() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert!(
-        bad_count >= 120,
-        "only {bad_count} bad manifests were found"
-    );
+    assert!(bad_count >= 120, "only {bad_count} bad manifests were found");
 }
 
 #[test]
@@ -125,10 +115,8 @@ fn warned_manifests_get_the_warnings_that_kubectl_prints() {
 fn manifests_in_the_style_of_bk_bcs_get_few_warnings() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../e2e/manifests/good");
     let text = read(&folder.join("as-bk-bcs.yaml"));
-    let found: BTreeSet<String> = findings(&[&text])
-        .iter()
-        .map(|it| it.finding.to_string())
-        .collect();
+    let found: BTreeSet<String> =
+        findings(&[&text]).iter().map(|it| it.finding.to_string()).collect();
     let expected = [
         "spec.updateStrategy.canary.steps[4].hook.templateName: Invalid value: HookTemplate \"players-gone\" needs a \
          value for PodIP; add it to the hook's args: a canary step concerns no pod, so the operator cannot supply \
@@ -198,10 +186,7 @@ fn a_missing_template_causes_a_warning() {
 fn a_workload_is_checked_against_the_templates_of_other_files_and_documents() {
     let expected = "spec.preDeleteUpdateStrategy.hook.templateName: Invalid value: HookTemplate \
                     \"check\" needs a value for team; add it to the hook's args";
-    assert_eq!(
-        printed(&[WORKLOAD, TEMPLATE]),
-        format!("0.yaml:8: {expected}")
-    );
+    assert_eq!(printed(&[WORKLOAD, TEMPLATE]), format!("0.yaml:8: {expected}"));
     let both = format!("# a comment\n---\n{TEMPLATE}---\n{WORKLOAD}");
     assert_eq!(printed(&[&both]), format!("0.yaml:21: {expected}"));
     let elsewhere = TEMPLATE.replace("name: check", "name: check, namespace: other");
@@ -225,10 +210,7 @@ fn conflicting_sidecar_sets_get_warnings() {
         )
     };
     let both = printed(&[&a, &b]);
-    assert!(
-        both.contains(&expected(0, "b")) && both.contains(&expected(1, "a")),
-        "{both}"
-    );
+    assert!(both.contains(&expected(0, "b")) && both.contains(&expected(1, "a")), "{both}");
     assert_eq!(printed(&[&a, &set("b", "web")]), "");
 }
 
@@ -245,11 +227,9 @@ fn a_sidecar_with_the_name_of_a_workloads_container_gets_a_warning() {
     };
     let expected = "0.yaml:8: warning: spec.containers[0].name: Invalid value: \"server\": GameDeployment arena/game has a \
                     container \"server\"; rename one of the two, or this set is left out of its pods";
-    for (namespace, warned) in [
-        (String::new(), true),
-        (namespace("games"), true),
-        (namespace("web"), false),
-    ] {
+    for (namespace, warned) in
+        [(String::new(), true), (namespace("games"), true), (namespace("web"), false)]
+    {
         let found = printed(&[set, &game, &namespace]);
         assert_eq!(found.contains(expected), warned, "{namespace}: {found}");
     }
@@ -263,11 +243,7 @@ fn a_budget_that_selects_guarded_pods_causes_a_warning() {
     let found = |workload: &str, budget: &str| printed(&[workload, budget]);
     let expected = "0.yaml:6: warning: spec.protection.pods: Invalid value: PodDisruptionBudget \"mine\" also \
                     selects these pods, so their evictions fail with an error instead of waiting; delete it";
-    assert!(
-        found(&guarded, budget).contains(expected),
-        "{}",
-        found(&guarded, budget)
-    );
+    assert!(found(&guarded, budget).contains(expected), "{}", found(&guarded, budget));
     for harmless in [
         budget.replace("app: game", "app: web"),
         budget.replace("name: mine", "name: mine, namespace: other"),
@@ -283,10 +259,8 @@ fn a_budget_that_selects_guarded_pods_causes_a_warning() {
 
 #[test]
 fn a_finding_has_the_line_of_its_field_or_of_the_nearest_parent() {
-    let bad = TEMPLATE.replace(
-        "    provider:",
-        "    successCondition: players < 3\n    count: 3\n    provider:",
-    );
+    let bad = TEMPLATE
+        .replace("    provider:", "    successCondition: players < 3\n    count: 3\n    provider:");
     assert_eq!(
         printed(&[&bad]),
         "0.yaml:7: spec.metrics[0].interval: Invalid value: is needed when count is more than 1; set one, \
@@ -294,10 +268,8 @@ fn a_finding_has_the_line_of_its_field_or_of_the_nearest_parent() {
          0.yaml:8: spec.metrics[0].successCondition: Invalid value: \"players < 3\": players is not known: \
          write result or value"
     );
-    let list = format!(
-        "kind: List\napiVersion: v1\nitems:\n- {}",
-        bad.trim_end().replace('\n', "\n  ")
-    );
+    let list =
+        format!("kind: List\napiVersion: v1\nitems:\n- {}", bad.trim_end().replace('\n', "\n  "));
     assert!(
         printed(&[&list]).starts_with("0.yaml:10: spec.metrics[0].interval: "),
         "{}",
@@ -350,10 +322,8 @@ fn other_groups_are_ignored_and_unknown_kinds_of_our_group_are_errors() {
 
 #[test]
 fn yaml_is_read_as_kubectl_reads_it() {
-    let yes = WORKLOAD.replace(
-        "{app: game}}\n    spec",
-        "{app: game, paid: yes, mode: 0644}}\n    spec",
-    );
+    let yes =
+        WORKLOAD.replace("{app: game}}\n    spec", "{app: game, paid: yes, mode: 0644}}\n    spec");
     let printed_yes = printed(&[&yes]);
     for expected in [
         "labels.paid in body must be of type string: \"boolean\"",
@@ -364,16 +334,8 @@ fn yaml_is_read_as_kubectl_reads_it() {
     let merged = "x: &x {app: game}\n".to_owned()
         + &WORKLOAD.replace("{matchLabels: {app: game}}", "{matchLabels: {<<: *x}}");
     assert!(printed(&[&merged]).contains("x: unknown field \"x\""));
-    assert!(
-        !printed(&[&merged]).contains("selector"),
-        "{}",
-        printed(&[&merged])
-    );
-    assert!(
-        printed(&["a: [1"]).starts_with("0.yaml:"),
-        "{}",
-        printed(&["a: [1"])
-    );
+    assert!(!printed(&[&merged]).contains("selector"), "{}", printed(&[&merged]));
+    assert!(printed(&["a: [1"]).starts_with("0.yaml:"), "{}", printed(&["a: [1"]));
     assert!(printed(&["a: 1\na: 2"]).contains("0.yaml:2: is not YAML: duplicated key"));
 }
 
@@ -415,10 +377,7 @@ spec:
     };
     let expected: Vec<String> = expected.iter().map(unknown).collect();
     let found = printed(&[job, &claim]);
-    let found: Vec<&str> = found
-        .lines()
-        .filter(|it| !it.contains("warning: "))
-        .collect();
+    let found: Vec<&str> = found.lines().filter(|it| !it.contains("warning: ")).collect();
     assert_eq!(found, expected);
 }
 

@@ -24,11 +24,7 @@ impl Document {
         let lines = self.lines.iter();
         let lines =
             lines.filter_map(|(it, line)| Some((it.strip_prefix(&below)?.to_owned(), *line)));
-        Document {
-            object,
-            lines: lines.collect(),
-            first_line: self.line(&path),
-        }
+        Document { object, lines: lines.collect(), first_line: self.line(&path) }
     }
 
     /// The line of a field. If the field does not exist, the line of its nearest existing parent.
@@ -54,9 +50,7 @@ pub fn read(text: &str) -> Result<Vec<Document>, (usize, String)> {
     let invalid = |error: ScanError| (error.marker().line(), error.info().to_owned());
     let mut loader = YamlLoader::<MarkedYaml>::default();
     loader.early_parse(false);
-    Parser::new_from_str(text)
-        .load(&mut loader, true)
-        .map_err(invalid)?;
+    Parser::new_from_str(text).load(&mut loader, true).map_err(invalid)?;
     if let Some(error) = loader.error() {
         return Err(invalid(error.clone()));
     }
@@ -64,29 +58,18 @@ pub fn read(text: &str) -> Result<Vec<Document>, (usize, String)> {
         let mut lines = BTreeMap::new();
         let object = value(&node, "", &mut lines);
         let first_line = lines.values().min().copied();
-        Document {
-            object,
-            lines,
-            first_line: first_line.unwrap_or_else(|| node.span.start.line()),
-        }
+        Document { object, lines, first_line: first_line.unwrap_or_else(|| node.span.start.line()) }
     });
-    Ok(documents
-        .filter(|document| !document.object.is_null())
-        .flat_map(items)
-        .collect())
+    Ok(documents.filter(|document| !document.object.is_null()).flat_map(items).collect())
 }
 
 fn items(document: Document) -> Vec<Document> {
     match document.object["items"].as_array() {
         Some(items)
-            if document.object["kind"]
-                .as_str()
-                .is_some_and(|kind| kind.ends_with("List")) =>
+            if document.object["kind"].as_str().is_some_and(|kind| kind.ends_with("List")) =>
         {
             let items = items.iter().enumerate();
-            items
-                .map(|(index, item)| document.item(index, item.clone()))
-                .collect()
+            items.map(|(index, item)| document.item(index, item.clone())).collect()
         }
         _ => vec![document],
     }
@@ -98,11 +81,7 @@ fn value(node: &MarkedYaml, path: &str, lines: &mut BTreeMap<String, usize>) -> 
             let mut object = Map::new();
             for (key, node) in fields {
                 let name = text_of(&value(key, path, &mut BTreeMap::new()));
-                let path = if path.is_empty() {
-                    name.clone()
-                } else {
-                    format!("{path}.{name}")
-                };
+                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
                 lines.insert(path.clone(), key.span.start.line());
                 let value = value(node, &path, lines);
                 object.insert(name, value);
@@ -120,10 +99,7 @@ fn value(node: &MarkedYaml, path: &str, lines: &mut BTreeMap<String, usize>) -> 
         YamlData::Representation(text, ScalarStyle::Plain, None) => plain_value(text),
         YamlData::Representation(text, style, tag) => {
             let scalar = Scalar::parse_from_cow_and_metadata(text.clone(), *style, tag.as_ref());
-            scalar.map_or_else(
-                || Value::from(text.as_ref()),
-                |scalar| scalar_value(&scalar),
-            )
+            scalar.map_or_else(|| Value::from(text.as_ref()), |scalar| scalar_value(&scalar))
         }
         YamlData::Tagged(_, node) => value(node, path, lines),
         YamlData::Value(scalar) => scalar_value(scalar),
@@ -138,11 +114,7 @@ fn merged(mut object: Map<String, Value>) -> Value {
         Some(other) => vec![other],
         None => Vec::new(),
     };
-    for (name, value) in others
-        .into_iter()
-        .filter_map(|it| it.as_object().cloned())
-        .flatten()
-    {
+    for (name, value) in others.into_iter().filter_map(|it| it.as_object().cloned()).flatten() {
         object.entry(name).or_insert(value);
     }
     Value::Object(object)

@@ -20,10 +20,7 @@ impl Labels {
     /// Wraps labels. Pods of one revision can share the revision's name: `share` returns the string to keep.
     pub fn new(all: BTreeMap<String, String>, share: impl FnOnce(&str) -> Arc<str>) -> Self {
         let revision = all.get(REVISION_LABEL).map_or("", String::as_str);
-        Self {
-            revision: share(revision),
-            all,
-        }
+        Self { revision: share(revision), all }
     }
 
     /// The label with the revision; empty if there is none.

@@ -13,11 +13,7 @@ pub fn partition(partition: Option<&IntOrString>, replicas: i64) -> i64 {
         Some(text @ IntOrString::String(_)) => {
             let kept = resolve(text, replicas, rounded_up).clamp(0, replicas);
             let keeps_all = percent(text).is_none_or(|percent| percent >= 100);
-            if keeps_all || kept < replicas {
-                kept
-            } else {
-                (replicas - 1).max(0)
-            }
+            if keeps_all || kept < replicas { kept } else { (replicas - 1).max(0) }
         }
     }
 }
@@ -34,16 +30,10 @@ pub fn batch(size: &IntOrString, replicas: i64) -> i64 {
 
 /// maxUnavailable and maxSurge, resolved for `replicas`; never both 0 (as in a native Deployment).
 pub fn limits(unavailable: &IntOrString, surge: Option<&IntOrString>, replicas: i64) -> (i64, i64) {
-    let surge = surge
-        .map_or(0, |surge| resolve(surge, replicas, rounded_up))
-        .max(0);
+    let surge = surge.map_or(0, |surge| resolve(surge, replicas, rounded_up)).max(0);
     let round = if surge == 0 { rounded_up } else { rounded_down };
     let unavailable = resolve(unavailable, replicas, round).max(0);
-    if surge == 0 && unavailable == 0 {
-        (1, 0)
-    } else {
-        (unavailable, surge)
-    }
+    if surge == 0 && unavailable == 0 { (1, 0) } else { (unavailable, surge) }
 }
 
 /// A limit for `total` pods: at least 1, and 1 by default. A percentage is rounded down.
@@ -96,11 +86,7 @@ mod tests {
             (text("0%"), 3, 0),
             (text("99%"), 1, 0),
         ] {
-            assert_eq!(
-                partition(Some(&value), replicas),
-                kept,
-                "{value:?} of {replicas}"
-            );
+            assert_eq!(partition(Some(&value), replicas), kept, "{value:?} of {replicas}");
         }
         assert_eq!(partition(None, 5), 0);
     }

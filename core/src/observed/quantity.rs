@@ -22,9 +22,7 @@ pub fn text(value: &Value) -> String {
 /// A quantity in thousandths of the base unit, rounded up as the API server does. None if it is not a quantity, or is
 /// out of range.
 pub fn milli(text: &str) -> Option<i128> {
-    let end = text
-        .find(|c: char| !matches!(c, '0'..='9' | '.' | '+' | '-'))
-        .unwrap_or(text.len());
+    let end = text.find(|c: char| !matches!(c, '0'..='9' | '.' | '+' | '-')).unwrap_or(text.len());
     let (number, suffix) = text.split_at(end);
     let (digits, decimals) = decimal(number)?;
     let (factor, exponent): (i128, i32) = match suffix {
@@ -49,11 +47,7 @@ pub fn milli(text: &str) -> Option<i128> {
     let power = exponent.checked_add(3)?.checked_sub(decimals)?;
     let value = digits.checked_mul(factor)?;
     let scale = 10_i128.checked_pow(power.unsigned_abs())?;
-    if power >= 0 {
-        value.checked_mul(scale)
-    } else {
-        Some((value + scale - 1).div_euclid(scale))
-    }
+    if power >= 0 { value.checked_mul(scale) } else { Some((value + scale - 1).div_euclid(scale)) }
 }
 
 /// The digits of a decimal number as an integer, and how many of them are decimals: (125, 2) for "1.25".

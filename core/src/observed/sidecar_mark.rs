@@ -53,12 +53,7 @@ impl SidecarMark {
 
     /// The mark after an update of the containers to a revision. It has no token.
     pub fn updated_to(&self, revision: &str) -> Self {
-        Self {
-            revision: revision.to_owned(),
-            token: None,
-            token_since: None,
-            ..self.clone()
-        }
+        Self { revision: revision.to_owned(), token: None, token_since: None, ..self.clone() }
     }
 
     /// The value that its annotation is set to.
@@ -77,10 +72,7 @@ impl SidecarMark {
     fn read(text: &str) -> Option<Self> {
         let mark: Self = AnnotationLimits::SMALL.read(text)?;
         let is_same = mark.text() == text;
-        Some(Self {
-            read_from: (!is_same).then(|| text.into()),
-            ..mark
-        })
+        Some(Self { read_from: (!is_same).then(|| text.into()), ..mark })
     }
 }
 

@@ -28,9 +28,7 @@ pub fn parse_duration(text: &str) -> Result<SignedDuration, String> {
         let (number, unit);
         (number, rest) = split(rest, |c| c.is_ascii_digit() || c == '.');
         (unit, rest) = split(rest, |c| !(c.is_ascii_digit() || c == '.'));
-        let number: f64 = number
-            .parse()
-            .map_err(|_| refuse("write a number and its unit"))?;
+        let number: f64 = number.parse().map_err(|_| refuse("write a number and its unit"))?;
         seconds +=
             number * unit_seconds(unit).ok_or_else(|| refuse("write a number and its unit"))?;
     }
@@ -102,28 +100,14 @@ mod tests {
             ("0", 0),
             ("0s", 0),
         ] {
-            assert_eq!(
-                parse_duration(text),
-                Ok(SignedDuration::from_millis(millis)),
-                "{text}"
-            );
+            assert_eq!(parse_duration(text), Ok(SignedDuration::from_millis(millis)), "{text}");
         }
     }
 
     #[test]
     fn an_invalid_duration_is_refused_with_an_example() {
-        for text in [
-            "",
-            "60",
-            "s",
-            "-5s",
-            "1d",
-            "1..5s",
-            "5 s",
-            "1e9h",
-            "999999999h",
-            "\u{ff11}s",
-        ] {
+        for text in ["", "60", "s", "-5s", "1d", "1..5s", "5 s", "1e9h", "999999999h", "\u{ff11}s"]
+        {
             let message = parse_duration(text).expect_err(text);
             assert!(message.contains("for example 60s"), "{message}");
         }
@@ -143,11 +127,7 @@ mod tests {
             (text("60"), Some(60)),
             (text("soon"), None),
         ] {
-            assert_eq!(
-                duration(&value).map(|it| it.as_secs()),
-                seconds,
-                "{value:?}"
-            );
+            assert_eq!(duration(&value).map(|it| it.as_secs()), seconds, "{value:?}");
         }
     }
 }

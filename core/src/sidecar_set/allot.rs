@@ -100,12 +100,7 @@ impl<'a> MarkedPod<'a> {
     /// The pod's workload, if it holds back updates of the pod's sidecars. An update of the game that has begun at a
     /// canary step is not extended to sidecars, because its hook would have to run again.
     fn held_by(&self) -> Option<&'a Held> {
-        let MatchedPod {
-            held,
-            ready,
-            changing,
-            ..
-        } = self.pod;
+        let MatchedPod { held, ready, changing, .. } = self.pod;
         let is_game_update = match changing {
             Changing::Begins => self.mark.token.is_none(),
             Changing::Others => true,
@@ -136,20 +131,8 @@ impl<'a> MarkedPod<'a> {
     /// The order in which pods get tokens: those that are not ready first, because they need no slot, then those that
     /// have waited longest. Pods whose last write was refused come last.
     fn rank(&self) -> (bool, bool, Option<Timestamp>, &'a str, &'a str) {
-        let MatchedPod {
-            namespace,
-            name,
-            ready,
-            refused,
-            ..
-        } = self.pod;
-        (
-            refused.is_some(),
-            *ready,
-            self.mark.token_since,
-            namespace,
-            name,
-        )
+        let MatchedPod { namespace, name, ready, refused, .. } = self.pod;
+        (refused.is_some(), *ready, self.mark.token_since, namespace, name)
     }
 
     /// The write that allows the pod's update, or that updates the pod if no workload of ours controls it.
@@ -163,22 +146,14 @@ impl<'a> MarkedPod<'a> {
             },
             false => mark.updated_to(&set.revision),
         };
-        MarkWrite {
-            pod,
-            from: mark,
-            to,
-            updates: !pod.own,
-        }
+        MarkWrite { pod, from: mark, to, updates: !pod.own }
     }
 
     fn withdraw(&self) -> MarkWrite<'a> {
         MarkWrite {
             pod: self.pod,
             from: self.mark,
-            to: SidecarMark {
-                token: None,
-                ..self.mark.clone()
-            },
+            to: SidecarMark { token: None, ..self.mark.clone() },
             updates: false,
         }
     }
@@ -192,11 +167,8 @@ pub fn allot<'a>(set: &Sidecars, pods: &'a [MatchedPod], now: Timestamp) -> Allo
     });
     let (new, old): (Vec<_>, Vec<_>) = matched.partition(|it| set.is_applied_to(it.mark));
     let total = (new.len() + old.len()) as i64;
-    let mut progress = Progress {
-        matched: new.len() + old.len(),
-        updated: new.len(),
-        ..Progress::default()
-    };
+    let mut progress =
+        Progress { matched: new.len() + old.len(), updated: new.len(), ..Progress::default() };
     let mut writes = withdraw_left_over(set, pods, &new);
     let updates_begun = old.iter().filter(|it| it.has_begun()).count();
     let mut busy = updates_begun + new.iter().filter(|it| it.is_busy()).count();
@@ -216,10 +188,7 @@ pub fn allot<'a>(set: &Sidecars, pods: &'a [MatchedPod], now: Timestamp) -> Allo
     if wanted == 0 {
         progress.forget_obstacles();
     }
-    let accepted = candidates
-        .eligible
-        .iter()
-        .filter(|it| it.pod.refused.is_none());
+    let accepted = candidates.eligible.iter().filter(|it| it.pod.refused.is_none());
     let possible = candidates.holders.len() + accepted.count() + candidates.renewable;
     progress.wanted = wanted.min(possible);
     if wanted > possible {
@@ -229,16 +198,10 @@ pub fn allot<'a>(set: &Sidecars, pods: &'a [MatchedPod], now: Timestamp) -> Allo
     writes.extend(candidates.pass_on(now));
     progress.waiting = candidates.late(now);
     writes.retain(|it| !it.pod.is_refused(now));
-    let retries = pods
-        .iter()
-        .filter_map(|it| Some(it.refused.as_ref()?.retry_at));
+    let retries = pods.iter().filter_map(|it| Some(it.refused.as_ref()?.retry_at));
     let rechecks = pods.iter().filter_map(|it| it.look_again);
     let next = candidates.deadlines().chain(retries).chain(rechecks);
-    Allotment {
-        writes,
-        progress,
-        wake: next.filter(|at| *at > now).min(),
-    }
+    Allotment { writes, progress, wake: next.filter(|at| *at > now).min() }
 }
 
 /// Withdraws tokens that are left on pods that have the newest containers again, after a revert, and on pods that the
@@ -307,8 +270,7 @@ impl<'a> Candidates<'a> {
     /// Keeps tokens, and gives new ones, as far as there is room.
     fn take(&mut self, mut room: Room, set: &Sidecars, now: Timestamp) -> Vec<MarkWrite<'a>> {
         let mut writes = Vec::new();
-        self.holders
-            .sort_by_key(|it| (it.pod.changing == Changing::No, it.rank()));
+        self.holders.sort_by_key(|it| (it.pod.changing == Changing::No, it.rank()));
         self.eligible.sort_by_key(MarkedPod::rank);
         self.holders.retain(|it| {
             let keeps = room.take(it) || it.pod.changing != Changing::No;
@@ -344,9 +306,7 @@ impl<'a> Candidates<'a> {
     /// The times at which pods become late or pass their tokens on.
     fn deadlines(&self) -> impl Iterator<Item = Timestamp> {
         let holders = self.holders.iter();
-        holders
-            .flat_map(|it| [it.passed_on_at(), it.late_at()])
-            .flatten()
+        holders.flat_map(|it| [it.passed_on_at(), it.late_at()]).flatten()
     }
 }
 

@@ -7,12 +7,8 @@ use crate::api::names::IS_INJECTED;
 use crate::api::{PodInjectPolicy, ShareVolumeType, SidecarOptions, TransferEnv};
 
 /// Fields that only containers of a SidecarSet have.
-const OPTIONS: [&str; 4] = [
-    "podInjectPolicy",
-    "shareVolumePolicy",
-    "transferEnv",
-    "upgradeStrategy",
-];
+const OPTIONS: [&str; 4] =
+    ["podInjectPolicy", "shareVolumePolicy", "transferEnv", "upgradeStrategy"];
 /// The path at which the API server mounts the service account's token into every container.
 const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
@@ -78,9 +74,7 @@ impl Sidecar {
     fn transfer(&self, own: &[Value], container: &mut Value) {
         let mut env = list(container.get("env")).to_vec();
         for transfer in &self.transfers {
-            let source = own
-                .iter()
-                .find(|it| name(it) == transfer.source_container_name);
+            let source = own.iter().find(|it| name(it) == transfer.source_container_name);
             let variables = list(source.and_then(|it| it.get("env"))).iter();
             let mut variables = variables.filter(|it| name(it) == transfer.env_name);
             let is_known = env.iter().any(|it| name(it) == transfer.env_name);
@@ -94,9 +88,7 @@ impl Sidecar {
         let mut mounts = list(container.get("volumeMounts")).to_vec();
         let own_mounts = own.iter().flat_map(|it| list(it.get("volumeMounts")));
         for mount in own_mounts.filter(|it| it["mountPath"] != TOKEN_PATH) {
-            let at_path = mounts
-                .iter()
-                .find(|it| it["mountPath"] == mount["mountPath"]);
+            let at_path = mounts.iter().find(|it| it["mountPath"] == mount["mountPath"]);
             match at_path {
                 None => mounts.push(mount.clone()),
                 Some(existing) if is_same(existing, mount) => {}
@@ -139,10 +131,7 @@ pub(super) fn is_injected(container: &Value) -> bool {
 
 /// The name of a named object.
 pub(super) fn name(object: &Value) -> &str {
-    object
-        .get("name")
-        .and_then(Value::as_str)
-        .unwrap_or_default()
+    object.get("name").and_then(Value::as_str).unwrap_or_default()
 }
 
 /// The items of a list; none if the value is not a list.

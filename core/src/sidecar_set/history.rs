@@ -87,11 +87,7 @@ pub fn history(
                 continue;
             }
         };
-        return History {
-            newest,
-            collisions,
-            write: Some(write),
-        };
+        return History { newest, collisions, write: Some(write) };
     }
 }
 
@@ -116,9 +112,6 @@ pub fn named_by_set(set: &SidecarSet, newest: &str) -> impl Iterator<Item = Stri
     let named_by_status = status.map(|it| [&it.latest_revision, &it.stable_revision]);
     let named_by_status = named_by_status.into_iter().flatten().cloned();
     let pinned = set.spec.injection_strategy.pinned().map(str::to_owned);
-    let names: Vec<String> = named_by_status
-        .chain(pinned)
-        .chain([newest.to_owned()])
-        .collect();
+    let names: Vec<String> = named_by_status.chain(pinned).chain([newest.to_owned()]).collect();
     names.into_iter()
 }

@@ -65,12 +65,7 @@ pub fn inject(pod: &mut Value, sets: &[Arc<Sidecars>]) {
 /// Adds the annotations of a set. What another set or the author of the pod has written is kept, unless the set
 /// overwrites it.
 fn annotate(annotations: &mut Map<String, Value>, added: &[PodAnnotation]) {
-    for PodAnnotation {
-        key,
-        value,
-        overwrites,
-    } in added
-    {
+    for PodAnnotation { key, value, overwrites } in added {
         if *overwrites || !annotations.contains_key(key) {
             annotations.insert(key.clone(), json!(value));
         }
@@ -110,10 +105,7 @@ fn inject_set(spec: &mut Value, set: &Sidecars, old_mark: Option<&SidecarMark>) 
             *spec = injected;
             SidecarMark { containers, ..mark }
         }
-        Err(clash) => SidecarMark {
-            left_out: Some(clash),
-            ..mark
-        },
+        Err(clash) => SidecarMark { left_out: Some(clash), ..mark },
     }
 }
 
@@ -155,10 +147,9 @@ fn with_set(spec: &Value, set: &Sidecars) -> Result<Value, String> {
     let all = LISTS.into_iter().flat_map(|field| list(spec.get(field)));
     let own: Vec<Value> = all.filter(|it| !is_injected(it)).cloned().collect();
     add_volumes(&mut spec, &set.volumes)?;
-    for (field, sidecars) in [
-        ("initContainers", &set.init_containers),
-        ("containers", &set.containers),
-    ] {
+    for (field, sidecars) in
+        [("initContainers", &set.init_containers), ("containers", &set.containers)]
+    {
         for sidecar in sidecars {
             let existing = LISTS.into_iter().flat_map(|field| list(spec.get(field)));
             if existing.into_iter().any(|it| name(it) == sidecar.name) {
@@ -174,10 +165,7 @@ fn with_set(spec: &Value, set: &Sidecars) -> Result<Value, String> {
                 // After the containers of earlier sets, so that containers are in the order of their sets.
                 PodInjectPolicy::BeforeAppContainer => {
                     let is_own = |it: &Value| !is_injected(it);
-                    containers
-                        .iter()
-                        .position(is_own)
-                        .unwrap_or(containers.len())
+                    containers.iter().position(is_own).unwrap_or(containers.len())
                 }
             };
             containers.insert(place, container);

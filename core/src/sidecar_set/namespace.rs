@@ -55,21 +55,12 @@ mod tests {
             ("kube-system", None, false, false),
         ] {
             let labels = label.map(|it| (SIDECARS_LABEL.to_owned(), it.to_owned()));
-            let namespace = Namespace {
-                name: name.to_owned(),
-                labels: labels.into_iter().collect(),
-            };
+            let namespace =
+                Namespace { name: name.to_owned(), labels: labels.into_iter().collect() };
             let is_open = |all| {
-                namespace.is_open_to_all(&NamespacePolicy {
-                    all,
-                    ..NamespacePolicy::default()
-                })
+                namespace.is_open_to_all(&NamespacePolicy { all, ..NamespacePolicy::default() })
             };
-            assert_eq!(
-                (is_open(false), is_open(true)),
-                (labeled, all),
-                "{name} {label:?}"
-            );
+            assert_eq!((is_open(false), is_open(true)), (labeled, all), "{name} {label:?}");
         }
     }
 }

@@ -79,11 +79,7 @@ impl NewPods {
     /// A string that identifies what new pods get.
     pub fn identity(&self, newest: &str) -> String {
         match self {
-            NewPods::Older {
-                set,
-                except: Some(_),
-                ..
-            } => format!("{} {newest}", set.revision),
+            NewPods::Older { set, except: Some(_), .. } => format!("{} {newest}", set.revision),
             NewPods::Older { set, .. } => set.revision.clone(),
             NewPods::Newest | NewPods::Lost { .. } => newest.to_owned(),
         }
@@ -95,18 +91,13 @@ impl NewPods {
         const HOLD: &str = "spec.updateStrategy holds the newest one back";
         Some(match self {
             NewPods::Newest => return None,
-            NewPods::Older {
-                set,
-                because: Because::Pinned,
-                ..
-            } => format!("of revision {}, which {PIN} names", set.revision),
+            NewPods::Older { set, because: Because::Pinned, .. } => {
+                format!("of revision {}, which {PIN} names", set.revision)
+            }
             NewPods::Older { set, .. } => {
                 format!("of revision {}, because {HOLD}", set.revision)
             }
-            NewPods::Lost {
-                revision,
-                because: Because::Pinned,
-            } => format!(
+            NewPods::Lost { revision, because: Because::Pinned } => format!(
                 "of the newest revision, because the ControllerRevision {revision} that {PIN} names is lost"
             ),
             NewPods::Lost { revision, .. } => format!(
@@ -149,15 +140,8 @@ pub(super) fn choose(
         _ => None,
     };
     match older {
-        Some(older) => NewPods::Older {
-            set: Arc::new(older),
-            because,
-            except,
-        },
-        None => NewPods::Lost {
-            revision: name.to_owned(),
-            because,
-        },
+        Some(older) => NewPods::Older { set: Arc::new(older), because, except },
+        None => NewPods::Lost { revision: name.to_owned(), because },
     }
 }
 
@@ -182,11 +166,7 @@ fn hold(newest: &Sidecars, status: &SidecarSetStatus, stable: Option<&Sidecars>)
     if let Some(selector) = &strategy.selector {
         return Selector::try_from(selector.clone()).map_or(Hold::All, Hold::Except);
     }
-    let Some(partition) = strategy
-        .partition
-        .as_ref()
-        .filter(|it| limits::keeps_pods(it))
-    else {
+    let Some(partition) = strategy.partition.as_ref().filter(|it| limits::keeps_pods(it)) else {
         return Hold::None;
     };
     let total = i64::from(status.matched_pods);
@@ -228,14 +208,11 @@ pub(super) fn stable_revision(
             *counts.entry(&mark.revision).or_default() += usize::from(is_counted);
         }
     }
-    let most_common = counts
-        .into_iter()
-        .max_by_key(|(name, count)| (*count, *name != newest.revision));
+    let most_common =
+        counts.into_iter().max_by_key(|(name, count)| (*count, *name != newest.revision));
     match most_common {
         Some((name, _)) => name.to_owned(),
-        None => old
-            .map(|old| old.stable_revision.clone())
-            .unwrap_or_default(),
+        None => old.map(|old| old.stable_revision.clone()).unwrap_or_default(),
     }
 }
 

@@ -235,10 +235,7 @@ impl Content {
     fn of(mut injected: Value) -> Self {
         let items = |field: &str| injected[field].as_array().cloned().unwrap_or_default();
         let sidecars = |field, place| -> Vec<Sidecar> {
-            items(field)
-                .iter()
-                .map(|it| Sidecar::of(it, place))
-                .collect()
+            items(field).iter().map(|it| Sidecar::of(it, place)).collect()
         };
         let init_containers = sidecars("initContainers", PodInjectPolicy::AfterAppContainer);
         let containers = sidecars("containers", PodInjectPolicy::BeforeAppContainer);
@@ -251,10 +248,7 @@ impl Content {
             init_containers,
             containers,
             volumes,
-            pull_secrets: secrets
-                .iter()
-                .map(|it| json!({"name": it["name"]}))
-                .collect(),
+            pull_secrets: secrets.iter().map(|it| json!({"name": it["name"]})).collect(),
         }
     }
 }
@@ -263,9 +257,7 @@ impl Content {
 /// defaults are filled in, so a revision does not depend on whether the user has written them out.
 pub(super) fn injected(spec: &SidecarSetSpec) -> Value {
     let list = |list: &[Value], place| -> Vec<Value> {
-        list.iter()
-            .map(|it| super::defaults::completed(it, place))
-            .collect()
+        list.iter().map(|it| super::defaults::completed(it, place)).collect()
     };
     let mut injected = json!({
         "initContainers": list(&spec.init_containers, PodInjectPolicy::AfterAppContainer),
@@ -313,11 +305,7 @@ fn annotations(injected: &Value) -> Vec<PodAnnotation> {
     let all = patches.into_iter().flat_map(|patch| {
         let overwrites = patch.patch_policy == Some(PatchPolicy::Overwrite);
         let annotations = patch.annotations.into_iter();
-        annotations.map(move |(key, value)| PodAnnotation {
-            key,
-            value,
-            overwrites,
-        })
+        annotations.map(move |(key, value)| PodAnnotation { key, value, overwrites })
     });
     // The webhook refuses reserved ones, but it may have been unavailable.
     all.filter(|it| !is_reserved_annotation(&it.key)).collect()

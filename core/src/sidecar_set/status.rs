@@ -37,10 +37,8 @@ pub fn sidecar_set_status(
     old: Option<&SidecarSetStatus>,
     now: Timestamp,
 ) -> (SidecarSetStatus, Option<Timestamp>) {
-    let mut status = SidecarSetStatus {
-        observed_generation: generation,
-        ..SidecarSetStatus::default()
-    };
+    let mut status =
+        SidecarSetStatus { observed_generation: generation, ..SidecarSetStatus::default() };
     let (mut clashes, mut not_ready): (Vec<String>, Vec<String>) = Default::default();
     let mut uninjected = Vec::new();
     if let Some(set) = set {
@@ -68,9 +66,7 @@ pub fn sidecar_set_status(
     }
     if let Some(old) = old {
         status.collision_count = old.collision_count;
-        status
-            .revision_namespace
-            .clone_from(&old.revision_namespace);
+        status.revision_namespace.clone_from(&old.revision_namespace);
     }
     let old = old.map_or(&[][..], |old| &old.conditions);
     let injecting = match set {
@@ -100,21 +96,11 @@ pub fn sidecar_set_status(
     } else if !not_ready.is_empty() {
         (false, "PodsNotReady", named("not ready:", &mut not_ready))
     } else {
-        (
-            true,
-            "AllPodsReady",
-            "all pods have the containers and are ready".to_owned(),
-        )
+        (true, "AllPodsReady", "all pods have the containers and are ready".to_owned())
     };
     status.conditions = vec![
         condition(ConditionType::Ready, ready, generation, old, now),
-        condition(
-            ConditionType::Progressing,
-            progressing(set, progress),
-            generation,
-            old,
-            now,
-        ),
+        condition(ConditionType::Progressing, progressing(set, progress), generation, old, now),
         condition(ConditionType::Injecting, injecting, generation, old, now),
     ];
     let state = state(&status.conditions);
@@ -126,10 +112,7 @@ pub fn sidecar_set_status(
 /// How far a set with these conditions is, for kstatus. Pods that the strategy or its partition holds back are no
 /// reason to wait; a pause is one.
 fn state(conditions: &[Condition]) -> State {
-    let why_of = |it: &Condition| Why {
-        reason: it.reason.clone(),
-        message: it.message.clone(),
-    };
+    let why_of = |it: &Condition| Why { reason: it.reason.clone(), message: it.message.clone() };
     let needs_person = |it: &&Condition| NEEDS_PERSON.contains(&it.reason.as_str());
     if let Some(problem) = conditions.iter().find(needs_person) {
         return State::Blocked {
@@ -155,9 +138,7 @@ pub fn new_problem<'s>(
 ) -> Option<&'s Condition> {
     let before = old.and_then(injecting_condition);
     let problem = injecting_condition(new).filter(|it| it.reason != "Injecting")?;
-    before
-        .is_none_or(|it| it.reason != problem.reason)
-        .then_some(problem)
+    before.is_none_or(|it| it.reason != problem.reason).then_some(problem)
 }
 
 fn injecting_condition(status: &SidecarSetStatus) -> Option<&Condition> {
@@ -185,16 +166,8 @@ fn injecting(set: &Sidecars) -> (bool, &'static str, String) {
 
 /// Whether the update of running pods is in progress or complete, and what it waits for.
 fn progressing(set: Option<&Sidecars>, progress: &Progress) -> (bool, &'static str, String) {
-    let Progress {
-        matched,
-        updated,
-        wanted,
-        not_in_place,
-        ignored,
-        waiting,
-        refused,
-        held,
-    } = progress;
+    let Progress { matched, updated, wanted, not_in_place, ignored, waiting, refused, held } =
+        progress;
     let mut summary = format!("{updated} of {matched} pods have the newest containers");
     if let Some(one) = refused.iter().min() {
         let pods = match refused.len() {
@@ -231,11 +204,7 @@ fn progressing(set: Option<&Sidecars>, progress: &Progress) -> (bool, &'static s
     }
     if !held.is_empty() {
         let held: Vec<String> = held.iter().cloned().collect();
-        return (
-            false,
-            "WaitsForWorkload",
-            with_pods("the others wait:", &held),
-        );
+        return (false, "WaitsForWorkload", with_pods("the others wait:", &held));
     }
     if !not_in_place.is_empty() {
         let what =
@@ -269,9 +238,7 @@ fn condition(
     now: Timestamp,
 ) -> Condition {
     let status = if holds { "True" } else { "False" };
-    let before = old
-        .iter()
-        .find(|it| it.type_ == type_.as_str() && it.status == status);
+    let before = old.iter().find(|it| it.type_ == type_.as_str() && it.status == status);
     // The API server stores whole seconds.
     let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
     Condition {

@@ -28,10 +28,7 @@ fn set(name: &str, spec: Value) -> Arc<Sidecars> {
 
 /// A set with one container of this name.
 fn set_with_container(name: &str, container: &str) -> Arc<Sidecars> {
-    set(
-        name,
-        json!({"containers": [{"name": container, "image": "sidecar:1"}]}),
-    )
+    set(name, json!({"containers": [{"name": container, "image": "sidecar:1"}]}))
 }
 
 fn pod() -> Value {
@@ -55,9 +52,7 @@ fn injected(mut pod: Value, sets: &[Arc<Sidecars>]) -> Value {
 
 fn names<'p>(pod: &'p Value, field: &str) -> Vec<&'p str> {
     let items = pod["spec"][field].as_array().into_iter().flatten();
-    items
-        .map(|it| it["name"].as_str().expect("a name"))
-        .collect()
+    items.map(|it| it["name"].as_str().expect("a name")).collect()
 }
 
 fn marks(pod: &Value) -> SidecarMarks {
@@ -87,26 +82,13 @@ fn containers_are_placed_before_or_after_the_game_in_the_order_of_their_sets() {
     let expected = ["a-first", "a-second", "b-first", "game", "a-last"];
     assert_eq!(names(&pod, "containers"), expected);
     assert_eq!(names(&pod, "initContainers"), ["early", "setup", "mesh"]);
-    assert_eq!(
-        pod["spec"]["imagePullSecrets"],
-        json!([{"name": "registry"}])
-    );
+    assert_eq!(pod["spec"]["imagePullSecrets"], json!([{"name": "registry"}]));
     let default = &pod["metadata"]["annotations"]["kubectl.kubernetes.io/default-container"];
     assert_eq!(default, "game");
-    assert_eq!(
-        marks(&pod)["a"].containers,
-        ["mesh", "early", "a-first", "a-last", "a-second"]
-    );
+    assert_eq!(marks(&pod)["a"].containers, ["mesh", "early", "a-first", "a-last", "a-second"]);
     let first = &pod["spec"]["containers"][0];
-    assert_eq!(
-        first["env"],
-        json!([{"name": "IS_INJECTED", "value": "true"}])
-    );
-    assert!(
-        pod["spec"]["containers"][4]
-            .get("podInjectPolicy")
-            .is_none()
-    );
+    assert_eq!(first["env"], json!([{"name": "IS_INJECTED", "value": "true"}]));
+    assert!(pod["spec"]["containers"][4].get("podInjectPolicy").is_none());
 }
 
 #[test]
@@ -159,16 +141,10 @@ fn a_set_injects_only_into_pods_that_it_reaches_and_selects() {
     let everywhere = set("log", json!({"containers": container}));
     let by_label = json!({"containers": container, "namespaceSelector": {"matchLabels": games()}});
     let by_label = set("log", by_label);
-    let by_name = set(
-        "log",
-        json!({"containers": container, "namespace": "arena"}),
-    );
+    let by_name = set("log", json!({"containers": container, "namespace": "arena"}));
     let in_operator_namespace = json!({"containers": container, "namespace": "gamekeeper-system"});
     let in_operator_namespace = set("log", in_operator_namespace);
-    let policy = NamespacePolicy {
-        own: Some("gamekeeper-system".to_owned()),
-        all: true,
-    };
+    let policy = NamespacePolicy { own: Some("gamekeeper-system".to_owned()), all: true };
     let disabled = json!({"team": "games", "gamekeeper.tkex.tencent.com/sidecars": "disabled"});
     for (set, name, labels, reached) in [
         (&everywhere, "arena", json!({}), true),
@@ -191,21 +167,13 @@ fn a_set_injects_only_into_pods_that_it_reaches_and_selects() {
     }
     let mut other = pod();
     other["metadata"]["labels"] = json!({"app": "lobby"});
-    assert_eq!(
-        injected(other.clone(), &[set_with_container("log", "log")]),
-        other
-    );
-    let paused = set(
-        "log",
-        json!({"containers": container, "injectionStrategy": {"paused": true}}),
-    );
+    assert_eq!(injected(other.clone(), &[set_with_container("log", "log")]), other);
+    let paused =
+        set("log", json!({"containers": container, "injectionStrategy": {"paused": true}}));
     assert_eq!(injected(pod(), &[paused]), pod());
     let mut mirror = pod();
     mirror["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "hash"});
-    assert_eq!(
-        injected(mirror.clone(), &[set_with_container("log", "log")]),
-        mirror
-    );
+    assert_eq!(injected(mirror.clone(), &[set_with_container("log", "log")]), mirror);
 }
 
 #[test]
@@ -235,19 +203,13 @@ fn a_conflicting_set_is_left_out_completely_and_the_mark_shows_why() {
             log(json!([{"name": "data", "hostPath": {"path": "/"}}])),
             "the pod has another volume \"data\"; rename one of the two",
         ),
-        (
-            sharing,
-            "container \"log\" would mount two volumes at /data",
-        ),
+        (sharing, "container \"log\" would mount two volumes at /data"),
     ] {
         let clashing = injected(pod(), &[set, set_with_container("other", "other")]);
         assert_eq!(names(&clashing, "containers"), ["other", "game"], "{why}");
         assert_eq!(names(&clashing, "volumes"), ["data"]);
         let mark = &marks(&clashing)["log"];
-        assert_eq!(
-            (mark.is_injected(), mark.left_out.as_deref()),
-            (false, Some(why))
-        );
+        assert_eq!((mark.is_injected(), mark.left_out.as_deref()), (false, Some(why)));
         assert!(marks(&clashing)["other"].is_injected());
     }
     // A volume that equals the pod's own is no conflict.
@@ -268,10 +230,7 @@ fn a_conflicting_set_is_left_out_completely_and_the_mark_shows_why() {
 fn a_container_gets_mounts_and_variables_of_the_game() {
     let mut original = pod();
     let token = json!({"name": "t", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"});
-    original["spec"]["containers"][0]["volumeMounts"]
-        .as_array_mut()
-        .expect("mounts")
-        .push(token);
+    original["spec"]["containers"][0]["volumeMounts"].as_array_mut().expect("mounts").push(token);
     let transfer =
         |source: &str, name: &str| json!({"sourceContainerName": source, "envName": name});
     let log = set(
@@ -288,10 +247,7 @@ fn a_container_gets_mounts_and_variables_of_the_game() {
     );
     let pod = injected(original, &[log]);
     let log = &pod["spec"]["containers"][0];
-    assert_eq!(
-        log["volumeMounts"],
-        json!([{"name": "data", "mountPath": "/data"}])
-    );
+    assert_eq!(log["volumeMounts"], json!([{"name": "data", "mountPath": "/data"}]));
     let expected = json!([
         {"name": "MODE", "value": "own"},
         {"name": "IS_INJECTED", "value": "true"},
@@ -318,12 +274,7 @@ fn marks_set_by_the_author_of_a_pod_are_ignored() {
 
 #[test]
 fn a_restored_pod_keeps_the_mark_of_the_containers_that_it_has() {
-    let log = |image: &str| {
-        set(
-            "log",
-            json!({"containers": [{"name": "log", "image": image}]}),
-        )
-    };
+    let log = |image: &str| set("log", json!({"containers": [{"name": "log", "image": image}]}));
     let (old, new) = (log("log:1"), log("log:2"));
     let backup = injected(pod(), &[Arc::clone(&old)]);
     let restored = injected(backup.clone(), &[Arc::clone(&new)]);
@@ -357,18 +308,9 @@ fn revisions_depend_on_what_is_injected_and_not_on_whether_defaults_are_written_
         "shareVolumePolicy": {"type": "disabled"}, "upgradeStrategy": {"upgradeType": "ColdUpgrade"},
     });
     assert_eq!(revision_of(defaults, json!({})), base);
-    assert_eq!(
-        revision_of(plain(), json!({"injectionStrategy": {"paused": true}})),
-        base
-    );
-    assert_ne!(
-        revision_of(json!({"name": "log", "image": "log:2"}), json!({})),
-        base
-    );
-    assert_ne!(
-        revision_of(plain(), json!({"volumes": [{"name": "a", "emptyDir": {}}]})),
-        base
-    );
+    assert_eq!(revision_of(plain(), json!({"injectionStrategy": {"paused": true}})), base);
+    assert_ne!(revision_of(json!({"name": "log", "image": "log:2"}), json!({})), base);
+    assert_ne!(revision_of(plain(), json!({"volumes": [{"name": "a", "emptyDir": {}}]})), base);
     let set = json!({"spec": {
         "containers": [plain(), {"name": "b", "podInjectPolicy": "AfterAppContainer"}],
         "initContainers": [plain()],
@@ -378,14 +320,8 @@ fn revisions_depend_on_what_is_injected_and_not_on_whether_defaults_are_written_
         containers.map(|it| it["podInjectPolicy"].clone()).collect()
     };
     let set = with_defaults(&set);
-    assert_eq!(
-        places(&set, "containers"),
-        ["BeforeAppContainer", "AfterAppContainer"]
-    );
+    assert_eq!(places(&set, "containers"), ["BeforeAppContainer", "AfterAppContainer"]);
     assert_eq!(places(&set, "initContainers"), ["AfterAppContainer"]);
-    assert_eq!(
-        set["spec"]["containers"][0]["shareVolumePolicy"]["type"],
-        "disabled"
-    );
+    assert_eq!(set["spec"]["containers"][0]["shareVolumePolicy"]["type"], "disabled");
     assert_eq!(with_defaults(&set), set);
 }

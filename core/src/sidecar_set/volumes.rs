@@ -68,11 +68,7 @@ mod tests {
         let stored_cpu =
             json!({"path": "cpu", "resourceFieldRef": {"resource": "limits.cpu", "divisor": "0"}});
         for (written, stored, differing) in [
-            (
-                json!({}),
-                json!({"emptyDir": {}}),
-                json!({"emptyDir": {"medium": "Memory"}}),
-            ),
+            (json!({}), json!({"emptyDir": {}}), json!({"emptyDir": {"medium": "Memory"}})),
             (
                 json!({"configMap": {"name": "a"}}),
                 json!({"configMap": {"name": "a", "defaultMode": 420}}),
@@ -121,9 +117,6 @@ mod tests {
             assert!(!is_same_volume(&stored, &differing), "{differing}");
         }
         let renamed = json!({"name": "logs", "emptyDir": {}});
-        assert!(!is_same_volume(
-            &renamed,
-            &json!({"name": "data", "emptyDir": {}})
-        ));
+        assert!(!is_same_volume(&renamed, &json!({"name": "data", "emptyDir": {}})));
     }
 }

@@ -54,12 +54,7 @@ impl OtherPods<'_> {
                 format!("are refused, because API servers do not trust the webhook ({why}); fix that"),
             ),
         };
-        let shown: Vec<&str> = self
-            .namespaces
-            .iter()
-            .take(MAX_NAMED)
-            .map(String::as_str)
-            .collect();
+        let shown: Vec<&str> = self.namespaces.iter().take(MAX_NAMED).map(String::as_str).collect();
         let more = match self.namespaces.len().saturating_sub(MAX_NAMED) {
             0 => String::new(),
             more => format!(" and {more} more"),
@@ -89,12 +84,7 @@ mod tests {
     fn problem(namespaces: &[&str], webhook: &WebhookState) -> Option<(&'static str, String)> {
         let namespaces: Vec<String> = namespaces.iter().map(|it| (*it).to_owned()).collect();
         let namespaces = &namespaces;
-        OtherPods {
-            namespaces,
-            all: false,
-            webhook,
-        }
-        .problem()
+        OtherPods { namespaces, all: false, webhook }.problem()
     }
 
     #[test]

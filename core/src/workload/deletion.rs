@@ -28,9 +28,8 @@ pub fn plan<S: Clone + Default + PartialEq + AsRef<WorkloadStatus> + AsMut<Workl
         return Plan::nothing();
     }
     let pods = world.pods.iter().map(AsRef::as_ref);
-    let own: Vec<&Pod> = pods
-        .filter(|pod| pod.controller.as_ref() == Some(&workload.uid))
-        .collect();
+    let own: Vec<&Pod> =
+        pods.filter(|pod| pod.controller.as_ref() == Some(&workload.uid)).collect();
     let mut draft = Draft::default();
     // With `--cascade=orphan`, the pods are left to the user; without protection, to the garbage collector.
     if workload.guard_marks.is_orphaning() || workload.guarded.is_none() {
@@ -77,9 +76,7 @@ fn finish<S: PartialEq + AsRef<WorkloadStatus>>(
     let changed = status.filter(|new| old != Some(new));
     let status = changed.filter(|_| !draft.changes_workload());
     let shown = status.as_ref().map(AsRef::as_ref);
-    draft
-        .events
-        .extend(shown.and_then(|new| events::stuck_guard(old.map(AsRef::as_ref), new)));
+    draft.events.extend(shown.and_then(|new| events::stuck_guard(old.map(AsRef::as_ref), new)));
     let status_first = shown.is_some_and(|new| workload.waits.differ(new, own));
     Plan {
         wake: draft.wake,

@@ -45,12 +45,7 @@ pub fn plan(
         return Ok(deletion::plan(&workload, world, gd.status.as_ref()));
     }
     let old_status = gd.status.as_ref();
-    let Beginning {
-        own,
-        mut hooks,
-        found,
-        mut draft,
-    } = begin(&workload, world);
+    let Beginning { own, mut hooks, found, mut draft } = begin(&workload, world);
     let Some(revisions) = found.revisions else {
         let status = status_with_collisions(old_status, found.collisions);
         return Ok(stop(&workload, &own, hooks, draft, old_status, status));
@@ -70,9 +65,7 @@ pub fn plan(
     let Some(mut sizes) = sizes else {
         return Ok(stop(&workload, &own, hooks, draft, old_status, None));
     };
-    sizes
-        .kept
-        .sort_by_cached_key(|pod| order.rank(pod, Waiting::No));
+    sizes.kept.sort_by_cached_key(|pod| order.rank(pod, Waiting::No));
     let scene = Scene {
         workload: &workload,
         world,
@@ -87,32 +80,15 @@ pub fn plan(
     // Orphans that are being adopted are not replaced in the meantime.
     let existing = (sizes.kept.len() + draft.adoptions()) as i64;
     let missing = workload.replicas + sizes.surge - existing;
-    let held = Held::of(
-        &own,
-        |pod| sizes.may_create_at_revision_of(pod),
-        missing,
-        world,
-    );
+    let held = Held::of(&own, |pod| sizes.may_create_at_revision_of(pod), missing, world);
     draft.extend(remove(&scene, &held, &mut hooks));
-    let Created {
-        pods,
-        obstacles,
-        waits_for,
-    } = create(&scene, existing + held.count());
+    let Created { pods, obstacles, waits_for } = create(&scene, existing + held.count());
     draft.extend(pods.into_iter().map(Action::CreatePod));
     draft.block(obstacles);
     draft.waits_for = waits_for;
-    draft.block(Obstacles {
-        scale: index::why_invalid(&workload),
-        update: None,
-    });
+    draft.block(Obstacles { scale: index::why_invalid(&workload), update: None });
     let mut budget = Budget::of(&scene);
-    draft.extend(update::replace_requested(
-        &scene,
-        Requested::Open,
-        &mut budget,
-        &mut hooks,
-    ));
+    draft.extend(update::replace_requested(&scene, Requested::Open, &mut budget, &mut hooks));
     let updates = update::update_pods(&scene, &mut budget, &mut hooks);
     let refused = update::replace_requested(&scene, Requested::Refused, &mut budget, &mut hooks);
     draft.extend(refused);
@@ -122,14 +98,7 @@ pub fn plan(
         draft.patch_workload(pruned.patch);
         draft.events.extend(pruned.event);
     }
-    Ok(conclude(
-        &scene,
-        &held,
-        hooks,
-        draft,
-        old_status,
-        |status| status,
-    ))
+    Ok(conclude(&scene, &held, hooks, draft, old_status, |status| status))
 }
 
 /// The old pods to update: those that the partition does not keep. Old pods that surge pods have replaced are
@@ -168,22 +137,12 @@ fn remove<'a>(scene: &Scene<'a>, held: &Held<'a>, hooks: &mut Hooks<'a>) -> Vec<
 /// Creates the missing pods: as many at the update revision as the rollout allows and the API server accepts, and the
 /// others at the stable revision. `existing` is the number of pods that are not missing.
 fn create(scene: &Scene, existing: i64) -> Created {
-    let Scene {
-        workload,
-        world,
-        revisions,
-        sizes,
-        ..
-    } = scene;
+    let Scene { workload, world, revisions, sizes, .. } = scene;
     let mut new_pods = NewPods::new(scene);
     let regular = workload.replicas - existing;
     let missing = (regular + new_pods.surge()).max(0);
     if missing == 0 {
-        return Created {
-            pods: Vec::new(),
-            obstacles: new_pods.obstacles,
-            waits_for: None,
-        };
+        return Created { pods: Vec::new(), obstacles: new_pods.obstacles, waits_for: None };
     }
     let update = revisions.update.name();
     let updated = sizes.kept.iter().filter(|pod| is_at(pod, update));
@@ -221,11 +180,7 @@ fn create(scene: &Scene, existing: i64) -> Created {
             }
         }
     }
-    Created {
-        pods,
-        obstacles: new_pods.obstacles,
-        waits_for,
-    }
+    Created { pods, obstacles: new_pods.obstacles, waits_for }
 }
 
 /// The removal of obsolete names from podsToDelete.
@@ -248,15 +203,10 @@ fn prune_names(workload: &Workload, own: &[&Pod]) -> Option<PrunedNames> {
     if obsolete.is_empty() {
         return None;
     }
-    let unknown = obsolete
-        .iter()
-        .filter(|name| !own.contains_key(name.as_str()));
+    let unknown = obsolete.iter().filter(|name| !own.contains_key(name.as_str()));
     Some(PrunedNames {
         event: not_found(unknown.collect()),
-        patch: WorkloadPatch {
-            pods_to_delete: Some(needed),
-            ..WorkloadPatch::default()
-        },
+        patch: WorkloadPatch { pods_to_delete: Some(needed), ..WorkloadPatch::default() },
     })
 }
 
@@ -271,11 +221,8 @@ fn not_found(names: Vec<&String>) -> Option<Event> {
             format!("{name}, which is not a pod of this workload; it is removed from the list")
         }
         _ => {
-            let listed: Vec<_> = names
-                .iter()
-                .take(MAX_NAMES_IN_EVENT)
-                .map(|it| it.as_str())
-                .collect();
+            let listed: Vec<_> =
+                names.iter().take(MAX_NAMES_IN_EVENT).map(|it| it.as_str()).collect();
             let others = match names.len().saturating_sub(MAX_NAMES_IN_EVENT) {
                 0 => String::new(),
                 others => format!(" and {others} more"),

@@ -46,12 +46,7 @@ pub fn plan(
     }
     let identity = Identity::of(gsts);
     let old_status = gsts.status.as_ref();
-    let Beginning {
-        own,
-        mut hooks,
-        found,
-        mut draft,
-    } = begin(&workload, world);
+    let Beginning { own, mut hooks, found, mut draft } = begin(&workload, world);
     let Some(revisions) = found.revisions else {
         let status = status_with_collisions(old_status, found.collisions);
         return Ok(stop(&workload, &own, hooks, draft, old_status, status));
@@ -72,9 +67,7 @@ pub fn plan(
     let Some(mut sizes) = sizes else {
         return Ok(stop(&workload, &own, hooks, draft, old_status, None));
     };
-    sizes
-        .kept
-        .sort_by_cached_key(|pod| Reverse(ordinals.ordinal_of(pod)));
+    sizes.kept.sort_by_cached_key(|pod| Reverse(ordinals.ordinal_of(pod)));
     let scene = Scene {
         workload: &workload,
         world,
@@ -161,10 +154,7 @@ impl<'a> Removal<'_, 'a> {
     fn remove(&mut self, pods: Vec<&'a Pod>, keeps_claims: impl Fn(i64) -> bool) -> Vec<Action> {
         let deletions = pods.into_iter().filter_map(|pod| {
             let (reason, possible) = self.reason(pod)?;
-            let intent = Intent {
-                possible,
-                ..Intent::removal(self.scene.world.now)
-            };
+            let intent = Intent { possible, ..Intent::removal(self.scene.world.now) };
             let cleared = may_touch(pod, &intent, self.hooks)?;
             let ordinal = self.ordinals.ordinal_of(pod);
             let may_delete = keeps_claims(ordinal) || self.claims.transfer(&cleared, ordinal);
@@ -221,12 +211,9 @@ fn create(scene: &Scene, ordinals: &Ordinals, vacated: &Vacated, claims: &mut Cl
             room -= 1;
         }
         match claims.prepare(ordinal) {
-            Readiness::Ready => pods.push(pod_with_ordinal(
-                scene.workload,
-                scene.world,
-                ordinal,
-                revision,
-            )),
+            Readiness::Ready => {
+                pods.push(pod_with_ordinal(scene.workload, scene.world, ordinal, revision))
+            }
             Readiness::Awaited => {}
             Readiness::Blocked(blocked) => {
                 new_pods.obstacles.scale.get_or_insert(blocked);
@@ -290,8 +277,5 @@ fn whole_status(
     }
     let is_current = |pod: &&&Pod| pod.revision() == sizes.stable;
     let current = sizes.active.iter().filter(is_current).count();
-    GameStatefulSetStatus {
-        current_replicas: i32::try_from(current).unwrap_or(i32::MAX),
-        workload,
-    }
+    GameStatefulSetStatus { current_replicas: i32::try_from(current).unwrap_or(i32::MAX), workload }
 }

@@ -33,15 +33,8 @@ impl<'a> Cleared<'a> {
     /// period, `then` is the change that follows immediately.
     pub fn close_gate(self, revision: RevisionName, then: Option<InPlacePatch>) -> Action {
         let pod = self.pod_ref();
-        let then = then.map(|patch| InPlacePatch {
-            pod: pod.clone(),
-            ..patch
-        });
-        Action::CloseGate {
-            pod,
-            revision: revision.to_string(),
-            then: then.map(Box::new),
-        }
+        let then = then.map(|patch| InPlacePatch { pod: pod.clone(), ..patch });
+        Action::CloseGate { pod, revision: revision.to_string(), then: then.map(Box::new) }
     }
 
     /// The in-place change of a pod whose traffic does not have to be stopped first. If none of the pod's
@@ -57,20 +50,13 @@ impl<'a> Cleared<'a> {
 
     /// The deletion of the pod.
     pub fn delete(self, reason: DeletionReason) -> Action {
-        Action::DeletePod(Deletion {
-            pod: self.pod_ref(),
-            reason,
-            ground: self.ground,
-        })
+        Action::DeletePod(Deletion { pod: self.pod_ref(), reason, ground: self.ground })
     }
 
     /// The deletion of the pod, if it has not changed since it was observed.
     pub fn delete_unchanged(self, reason: DeletionReason) -> Action {
         Action::DeletePod(Deletion {
-            pod: PodRef {
-                allowed_until: self.until,
-                ..PodRef::unchanged(self.pod)
-            },
+            pod: PodRef { allowed_until: self.until, ..PodRef::unchanged(self.pod) },
             reason,
             ground: self.ground,
         })
@@ -84,10 +70,7 @@ impl<'a> Cleared<'a> {
                 PodRef::of(self.pod)
             }
         };
-        PodRef {
-            allowed_until: self.until,
-            ..pod
-        }
+        PodRef { allowed_until: self.until, ..pod }
     }
 }
 
@@ -137,11 +120,7 @@ pub fn closed_gate<'a>(pod: &'a Pod, intent: &Intent, hooks: &mut Hooks<'a>) -> 
         None => ClosedGate::Opens,
         Some(_) if !intent.possible => ClosedGate::Stays,
         // The success had to be valid when the gate was closed.
-        Some(ground) => ClosedGate::Change(Cleared {
-            pod,
-            ground,
-            until: None,
-        }),
+        Some(ground) => ClosedGate::Change(Cleared { pod, ground, until: None }),
     }
 }
 

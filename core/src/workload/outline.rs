@@ -44,12 +44,7 @@ pub fn begin<'a>(workload: &'a Workload<'a>, world: &'a World) -> Beginning<'a> 
     draft.patch_workload(guarding.patch);
     draft.wake_at(guarding.wake);
     draft.extend(move_off_nodes(workload, world, &pods));
-    Beginning {
-        own: pods,
-        hooks: Hooks::new(workload, world),
-        found,
-        draft,
-    }
+    Beginning { own: pods, hooks: Hooks::new(workload, world), found, draft }
 }
 
 /// Ends a plan that cannot decide yet which pods to update, because the update revision has to be created or HookRuns
@@ -101,10 +96,7 @@ pub fn conclude<'a, S: Clone + Default + PartialEq + AsRef<WorkloadStatus>>(
     draft.wake_at(wake);
     let places = scene.sizes.active.len() as i64 + held.count() + draft.adoptions() as i64;
     let obstacles = std::mem::take(&mut draft.obstacles);
-    let reasons = Reasons {
-        obstacles,
-        waits_for: draft.waits_for.take(),
-    };
+    let reasons = Reasons { obstacles, waits_for: draft.waits_for.take() };
     let (status, wake) = conclusion::status(
         scene,
         counts,
@@ -120,9 +112,7 @@ pub fn conclude<'a, S: Clone + Default + PartialEq + AsRef<WorkloadStatus>>(
 
 /// Deletes revisions to which neither a pod nor the status refers, if they exceed the history limit.
 fn unused_revisions(scene: &Scene) -> Vec<Action> {
-    let Scene {
-        workload, world, ..
-    } = scene;
+    let Scene { workload, world, .. } = scene;
     let mut named: HashSet<RevisionName> = world.pods.iter().map(|pod| pod.revision()).collect();
     named.extend([scene.revisions.update.name(), scene.sizes.stable]);
     named.extend(workload.progress.stable());
@@ -137,9 +127,7 @@ fn obstacles_of_hooks(scene: &Scene, hooks: &Hooks) -> Obstacles {
         problems.find_map(|(affected, problem)| (*affected == concern).then_some(problem))
     };
     Obstacles {
-        update: step_problem
-            .or(pod_problem(Concern::Update))
-            .map(CannotMake::blocked),
+        update: step_problem.or(pod_problem(Concern::Update)).map(CannotMake::blocked),
         scale: pod_problem(Concern::Scale).map(CannotMake::blocked),
     }
 }
@@ -148,10 +136,7 @@ fn obstacles_of_hooks(scene: &Scene, hooks: &Hooks) -> Obstacles {
 fn refusals(scene: &Scene, draft: &Draft) -> Obstacles {
     let is_attempted = |attempt| draft.has(|action| Attempt::of(action) == Some(attempt));
     let refusal_of = |concern| scene.world.failures.blocked(concern, is_attempted);
-    Obstacles {
-        update: refusal_of(Concern::Update),
-        scale: refusal_of(Concern::Scale),
-    }
+    Obstacles { update: refusal_of(Concern::Update), scale: refusal_of(Concern::Scale) }
 }
 
 /// Closes the plan. Invariant 8: an unchanged status is not written again. A status is not written at all if this

@@ -83,11 +83,7 @@ pub fn find<'a>(workload: &Workload, world: &'a World) -> FoundRevisions<'a> {
             (None, Some(Action::CreateRevision(new)))
         }
     };
-    FoundRevisions {
-        revisions,
-        action,
-        collisions,
-    }
+    FoundRevisions { revisions, action, collisions }
 }
 
 fn revision_name(workload: &Workload, canonical: &Value, collision_count: i32) -> String {

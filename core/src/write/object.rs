@@ -23,10 +23,7 @@ pub struct WorkloadPatch {
 impl WorkloadPatch {
     /// Sets an annotation, or (None) removes it.
     pub fn annotation(key: &str, value: Option<String>) -> Self {
-        Self {
-            annotations: vec![(key.to_owned(), value)],
-            ..Self::default()
-        }
+        Self { annotations: vec![(key.to_owned(), value)], ..Self::default() }
     }
 }
 

@@ -20,19 +20,11 @@ pub struct PodRef {
 impl PodRef {
     /// A reference to a pod.
     pub fn of(pod: &Pod) -> Self {
-        Self {
-            name: pod.name.clone(),
-            uid: pod.uid.clone(),
-            version: None,
-            allowed_until: None,
-        }
+        Self { name: pod.name.clone(), uid: pod.uid.clone(), version: None, allowed_until: None }
     }
 
     /// A reference to a pod as it was observed: the write fails if the pod has changed since.
     pub fn unchanged(pod: &Pod) -> Self {
-        Self {
-            version: Some(pod.resource_version),
-            ..Self::of(pod)
-        }
+        Self { version: Some(pod.resource_version), ..Self::of(pod) }
     }
 }

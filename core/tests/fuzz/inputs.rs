@@ -24,14 +24,12 @@ pub fn expression(random: &mut Random, kind: Kind, depth: usize) -> String {
     let [other_number, other_text, other_list] = [Number, Text, List].map(&mut part);
     match (kind, random.below(6)) {
         (_, 0) => random.pick(atoms(kind)).to_owned(),
-        (Bool, 1) => format!(
-            "({list}).{}(x, {boolean})",
-            random.pick(&["all", "exists", "exists_one"])
-        ),
-        (Bool, 2) => format!(
-            "({number}{}{other_number})",
-            random.pick(&[" == ", " < ", " >= ", " != "])
-        ),
+        (Bool, 1) => {
+            format!("({list}).{}(x, {boolean})", random.pick(&["all", "exists", "exists_one"]))
+        }
+        (Bool, 2) => {
+            format!("({number}{}{other_number})", random.pick(&[" == ", " < ", " >= ", " != "]))
+        }
         (Bool, 3) => format!(
             "({text}).{}({other_text})",
             random.pick(&["contains", "matches", "startsWith"])
@@ -41,10 +39,9 @@ pub fn expression(random: &mut Random, kind: Kind, depth: usize) -> String {
         (Number, 1) => format!("len({list})"),
         (Number, 2) => format!("default(asInt({text}), {number})"),
         (Number, 3) => format!("({boolean} ? {number} : {other_number})"),
-        (Number, _) => format!(
-            "({number}{}{other_number})",
-            random.pick(&[" + ", " - ", " * ", " % "])
-        ),
+        (Number, _) => {
+            format!("({number}{}{other_number})", random.pick(&[" + ", " - ", " * ", " % "]))
+        }
         (Text, 1) => format!("string({number})"),
         (Text, _) => format!("({text} + {other_text})"),
         (List, 1) => format!("({list}).map(x, {number})"),
@@ -68,23 +65,10 @@ fn atoms(kind: Kind) -> &'static [&'static str] {
             "x.n",
             "9007199254740993",
         ],
-        Kind::Text => &[
-            "'x'",
-            "\"(y+)+$\"",
-            "value.long",
-            "result",
-            "value.a.b[2]",
-            "y.s",
-            "'y{1,900}'",
-        ],
-        Kind::List => &[
-            "[]",
-            "[1, 2, 'x']",
-            "value.many",
-            "value.a.b",
-            "value",
-            "value.many[3].t",
-        ],
+        Kind::Text => {
+            &["'x'", "\"(y+)+$\"", "value.long", "result", "value.a.b[2]", "y.s", "'y{1,900}'"]
+        }
+        Kind::List => &["[]", "[1, 2, 'x']", "value.many", "value.a.b", "value", "value.many[3].t"],
     }
 }
 
@@ -108,11 +92,7 @@ pub fn json_text(random: &mut Random, size: usize, out: &mut String) {
             out.push('{');
             for part in 0..parts {
                 let key = random.pick(&["a", "b", "n", "s", "many", ""]);
-                out.push_str(&format!(
-                    "{}\"{key}{}\":",
-                    if part > 0 { "," } else { "" },
-                    part / 3
-                ));
+                out.push_str(&format!("{}\"{key}{}\":", if part > 0 { "," } else { "" }, part / 3));
                 json_text(random, size / (parts + 1), out);
             }
             out.push('}');
@@ -131,9 +111,8 @@ pub fn json_text(random: &mut Random, size: usize, out: &mut String) {
 }
 
 pub fn document() -> Value {
-    let many: Vec<Value> = (0..2_000)
-        .map(|n| json!({"n": n, "s": "playing", "t": [n, null]}))
-        .collect();
+    let many: Vec<Value> =
+        (0..2_000).map(|n| json!({"n": n, "s": "playing", "t": [n, null]})).collect();
     json!({"a": {"b": [1, 2.5, "x", null, true, {"c": "d"}]}, "many": many, "long": "y".repeat(50_000)})
 }
 

@@ -46,19 +46,10 @@ fn series(kind: &str, input: impl Fn(&mut Random) -> String, call: impl Fn(&str)
         ALLOCATOR.reset_peak_usage();
         let started = Instant::now();
         let ended = catch_unwind(AssertUnwindSafe(|| call(&text)));
-        let (time, memory) = (
-            started.elapsed(),
-            ALLOCATOR.peak_usage().saturating_sub(before),
-        );
+        let (time, memory) = (started.elapsed(), ALLOCATOR.peak_usage().saturating_sub(before));
         let excerpt: String = text.chars().take(2_000).collect();
-        assert!(
-            ended.is_ok(),
-            "{kind} {number} of seed {seed} panics: {excerpt:?}"
-        );
-        assert!(
-            time < MAX_TIME,
-            "{kind} {number} of seed {seed} takes {time:?}: {excerpt:?}"
-        );
+        assert!(ended.is_ok(), "{kind} {number} of seed {seed} panics: {excerpt:?}");
+        assert!(time < MAX_TIME, "{kind} {number} of seed {seed} takes {time:?}: {excerpt:?}");
         assert!(
             memory < MAX_MEMORY,
             "{kind} {number} of seed {seed} takes {memory} bytes: {excerpt:?}"
@@ -71,19 +62,14 @@ fn series(kind: &str, input: impl Fn(&mut Random) -> String, call: impl Fn(&str)
         "{kind}: {inputs} inputs of seed {seed}, {results} with a result, \
          at most {slowest:?} and {largest} bytes a call"
     );
-    assert!(
-        results > inputs / 50,
-        "too few inputs are valid enough to produce a result"
-    );
+    assert!(results > inputs / 50, "too few inputs are valid enough to produce a result");
 }
 
 fn expressions() {
     let document = Document::Json(document());
     let paths = ["{$}", "{$.many}", "{$.long}", "{$.many[?(@.n==1)].s}"]
         .map(|path| JsonPath::parse(path).expect(path));
-    let subjects = paths
-        .each_ref()
-        .map(|path| document.subject(Some(path)).expect("a subject"));
+    let subjects = paths.each_ref().map(|path| document.subject(Some(path)).expect("a subject"));
     series(
         "expressions",
         |random| {
@@ -121,9 +107,7 @@ fn paths() {
         |text| {
             let path = JsonPath::parse(text);
             path.is_ok_and(|path| {
-                document
-                    .subject(Some(&path))
-                    .is_ok_and(|subject| !subject.shown().is_empty())
+                document.subject(Some(&path)).is_ok_and(|subject| !subject.shown().is_empty())
             })
         },
     );
@@ -149,28 +133,14 @@ fn arguments() {
 }
 
 fn bodies() {
-    let paths = [
-        "{$.a}",
-        "{$..a}",
-        "{$.many[*].n}",
-        "{..[?(@.n==1)].s}",
-        "{range ..*}{@}{end}",
-    ];
+    let paths = ["{$.a}", "{$..a}", "{$.many[*].n}", "{..[?(@.n==1)].s}", "{range ..*}{@}{end}"];
     let paths = paths.map(|path| JsonPath::parse(path).expect(path));
-    let sources = [
-        "len(value) > 0",
-        "asInt(result) < 30",
-        "value.all(x, value.exists(y, x == y))",
-    ];
+    let sources = ["len(value) > 0", "asInt(result) < 30", "value.all(x, value.exists(y, x == y))"];
     let conditions = sources.map(|source| Condition::compile(source).expect(source));
     series(
         "response bodies",
         |random| {
-            let size = if random.below(2_000) == 0 {
-                1 << 19
-            } else {
-                1_000
-            };
+            let size = if random.below(2_000) == 0 { 1 << 19 } else { 1_000 };
             let mut text = String::new();
             match random.below(4) {
                 0 => text = random.words(&BODY_PARTS, 4 * size),

@@ -24,10 +24,7 @@ impl Counts {
     /// Counts the writes that a filter selects.
     pub fn of(events: &[Event], is_counted: impl Fn(&Event) -> bool) -> Self {
         let mut counts = Counts::default();
-        for event in events
-            .iter()
-            .filter(|event| event.is_write() && is_counted(event))
-        {
+        for event in events.iter().filter(|event| event.is_write() && is_counted(event)) {
             *counts.0.entry(WriteKind::of(event)).or_default() += 1;
         }
         counts
@@ -35,10 +32,7 @@ impl Counts {
 
     /// The writes since an earlier count.
     pub fn since(&self, earlier: &Counts) -> Counts {
-        let new = self
-            .0
-            .iter()
-            .map(|(kind, count)| (kind.clone(), count - earlier.kind(kind)));
+        let new = self.0.iter().map(|(kind, count)| (kind.clone(), count - earlier.kind(kind)));
         Counts(new.filter(|(_, count)| *count > 0).collect())
     }
 
@@ -49,11 +43,7 @@ impl Counts {
 
     /// The number of writes of the selected kinds.
     pub fn sum(&self, pick: impl Fn(&WriteKind) -> bool) -> usize {
-        self.0
-            .iter()
-            .filter(|(kind, _)| pick(kind))
-            .map(|(_, count)| count)
-            .sum()
+        self.0.iter().filter(|(kind, _)| pick(kind)).map(|(_, count)| count).sum()
     }
 
     /// The number of writes to a resource (`pods`, `pods/status`), including refused ones.
@@ -76,21 +66,13 @@ impl WriteKind {
         } else {
             format!("{}/{}", object.resource, object.subresource)
         };
-        WriteKind {
-            verb: event.verb.clone(),
-            resource,
-            code: event.code(),
-        }
+        WriteKind { verb: event.verb.clone(), resource, code: event.code() }
     }
 }
 
 impl fmt::Display for WriteKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let WriteKind {
-            verb,
-            resource,
-            code,
-        } = self;
+        let WriteKind { verb, resource, code } = self;
         write!(f, "{verb} {resource} {code}")
     }
 }

@@ -29,9 +29,8 @@ pub fn takeovers(events: &[Event]) -> usize {
 pub fn writes_without_lease(events: &[Event], is_operator: impl Fn(&str) -> bool) -> Vec<String> {
     let leases = leases(events);
     let is_lease_write = |event: &Event| event.resource() == "leases";
-    let writes = events
-        .iter()
-        .filter(|event| is_operator(&event.user.username) && !is_lease_write(event));
+    let writes =
+        events.iter().filter(|event| is_operator(&event.user.username) && !is_lease_write(event));
     let wrong = writes.filter_map(|event| {
         let reason = reason(&leases, event)?;
         Some(format!(
@@ -61,16 +60,11 @@ fn reason(leases: &[LeaseVersion<'_>], event: &Event) -> Option<String> {
 
 /// The versions of the Lease, oldest first.
 fn leases(events: &[Event]) -> Vec<LeaseVersion<'_>> {
-    let written = events
-        .iter()
-        .filter(|event| event.resource() == "leases" && event.succeeded());
+    let written = events.iter().filter(|event| event.resource() == "leases" && event.succeeded());
     let mut leases: Vec<LeaseVersion<'_>> = written
         .filter_map(|event| {
             let lease = event.response_object.as_ref()?;
-            let version = lease["metadata"]["resourceVersion"]
-                .as_str()?
-                .parse()
-                .ok()?;
+            let version = lease["metadata"]["resourceVersion"].as_str()?.parse().ok()?;
             let holder = lease["spec"]["holderIdentity"].as_str();
             let leader = holder.filter(|holder| !holder.is_empty());
             Some(LeaseVersion {
@@ -121,22 +115,14 @@ mod tests {
     fn a_write_by_an_operator_that_is_not_the_leader_is_a_violation() {
         let mut scenario = vec![event(1, "a", Some("a1")), event(2, "b", None)];
         assert_eq!(wrong(&scenario), 1);
-        scenario = vec![
-            event(1, "a", Some("a1")),
-            event(3, "b", Some("b1")),
-            event(4, "a", None),
-        ];
+        scenario = vec![event(1, "a", Some("a1")), event(3, "b", Some("b1")), event(4, "a", None)];
         assert_eq!(wrong(&scenario), 1);
         assert_eq!(takeovers(&scenario), 1);
     }
 
     #[test]
     fn a_write_after_the_lease_was_released_is_a_violation() {
-        let scenario = [
-            event(1, "a", Some("a1")),
-            event(2, "a", Some("")),
-            event(3, "a", None),
-        ];
+        let scenario = [event(1, "a", Some("a1")), event(2, "a", Some("")), event(3, "a", None)];
         assert_eq!(wrong(&scenario), 1);
     }
 }

@@ -44,10 +44,7 @@ pub fn pod_lives(events: &[Event]) -> Vec<Life> {
             continue;
         }
         if let Some(end) = end_of(&write) {
-            let life = write
-                .before
-                .as_deref()
-                .and_then(|it| lives.get_mut(uid(it)));
+            let life = write.before.as_deref().and_then(|it| lives.get_mut(uid(it)));
             if let Some(life) = life.filter(|it| it.end.is_none()) {
                 life.end = Some(end);
             }
@@ -123,13 +120,7 @@ mod tests {
         let container = json!({"name": "game", "image": "game:v1"});
         let events = [
             event("create", "", 1, "a", pod(10, container.clone(), false)),
-            event(
-                "patch",
-                "status",
-                2,
-                "kubelet",
-                pod(11, container, is_running),
-            ),
+            event("patch", "status", 2, "kubelet", pod(11, container, is_running)),
             end,
         ];
         let life = pod_lives(&events).pop()?;
@@ -149,14 +140,8 @@ mod tests {
             (event("delete", "", 3, "u", status()), user()),
             (event("create", "eviction", 3, "u", status()), user()),
             (event("deletecollection", "", 3, "u", status()), user()),
-            (
-                event("patch", "", 3, "u", pod(12, container("game:v2"), true)),
-                user(),
-            ),
-            (
-                event("patch", "", 3, "u", pod(12, container("game:v1"), true)),
-                Some(None),
-            ),
+            (event("patch", "", 3, "u", pod(12, container("game:v2"), true)), user()),
+            (event("patch", "", 3, "u", pod(12, container("game:v1"), true)), Some(None)),
         ] {
             let case = format!("{end:?}");
             assert_eq!(ended_by(true, end), expected, "{case}");
@@ -165,13 +150,7 @@ mod tests {
 
     #[test]
     fn a_pod_that_never_ran_has_no_life() {
-        let gone = event(
-            "delete",
-            "",
-            3,
-            "u",
-            json!({"kind": "Status", "metadata": {}}),
-        );
+        let gone = event("delete", "", 3, "u", json!({"kind": "Status", "metadata": {}}));
         assert_eq!(ended_by(false, gone), None);
     }
 }

@@ -86,14 +86,8 @@ pub(crate) fn gate_is_open(pod: &Value) -> bool {
 
 /// Whether a pod has the readiness gate of in-place updates.
 pub(crate) fn has_gate(pod: &Value) -> bool {
-    let gates = pod
-        .pointer("/spec/readinessGates")
-        .and_then(Value::as_array);
-    gates.is_some_and(|gates| {
-        gates
-            .iter()
-            .any(|gate| text(gate, "/conditionType") == names::GATE)
-    })
+    let gates = pod.pointer("/spec/readinessGates").and_then(Value::as_array);
+    gates.is_some_and(|gates| gates.iter().any(|gate| text(gate, "/conditionType") == names::GATE))
 }
 
 /// A pod's revision.
@@ -124,9 +118,7 @@ pub fn is_running(pod: &Value) -> bool {
     };
     let is_sidecar = |container: &&Value| text(container, "/restartPolicy") == "Always";
     let sidecars = items_of(pod, ["/spec/initContainers"]).filter(is_sidecar);
-    items_of(pod, ["/spec/containers"])
-        .chain(sidecars)
-        .any(is_running)
+    items_of(pod, ["/spec/containers"]).chain(sidecars).any(is_running)
 }
 
 /// The items of all these lists in an object.
@@ -233,18 +225,10 @@ pub(crate) fn template_metadata(pod: &Value) -> (Map<String, Value>, Map<String,
         found.cloned().unwrap_or_default()
     };
     let mut annotations = map("/metadata/annotations");
-    let operator_annotations = [
-        names::DELETING,
-        names::RECORD,
-        names::WAITING_SINCE,
-        names::MOVE,
-        names::HOOK_RESULT,
-    ];
+    let operator_annotations =
+        [names::DELETING, names::RECORD, names::WAITING_SINCE, names::MOVE, names::HOOK_RESULT];
     let autoscaler_annotations = names::AUTOSCALER_ANNOTATIONS.map(|(key, _)| key);
-    for annotation in operator_annotations
-        .into_iter()
-        .chain(autoscaler_annotations)
-    {
+    for annotation in operator_annotations.into_iter().chain(autoscaler_annotations) {
         annotations.remove(annotation);
     }
     annotations.retain(|key, _| !key.starts_with(names::SIDECARS));
@@ -312,10 +296,7 @@ fn hook_at<'a>(workload: &'a Value, base: &str) -> Option<Hook<'a>> {
 /// The hook point of a HookRun: PreDelete, PreInplace, PostInplace or Step.
 pub fn point(run: &Value) -> &str {
     let labels = names::RUN_TYPE.iter();
-    labels
-        .filter_map(|key| label(run, key))
-        .next()
-        .unwrap_or("")
+    labels.filter_map(|key| label(run, key)).next().unwrap_or("")
 }
 
 #[cfg(test)]
@@ -342,30 +323,10 @@ mod tests {
             })
         };
         let game = |it| state("game", it);
-        assert!(is_running(&pod(
-            "Pending",
-            game("running"),
-            "waiting",
-            "waiting"
-        )));
-        assert!(is_running(&pod(
-            "Pending",
-            game("waiting"),
-            "running",
-            "waiting"
-        )));
-        assert!(!is_running(&pod(
-            "Pending",
-            game("waiting"),
-            "waiting",
-            "running"
-        )));
-        assert!(!is_running(&pod(
-            "Running",
-            game("terminated"),
-            "waiting",
-            "terminated"
-        )));
+        assert!(is_running(&pod("Pending", game("running"), "waiting", "waiting")));
+        assert!(is_running(&pod("Pending", game("waiting"), "running", "waiting")));
+        assert!(!is_running(&pod("Pending", game("waiting"), "waiting", "running")));
+        assert!(!is_running(&pod("Running", game("terminated"), "waiting", "terminated")));
         let without_status = state("other", "running");
         let pod = |phase| pod(phase, without_status.clone(), "waiting", "waiting");
         assert!(is_running(&pod("Running")));

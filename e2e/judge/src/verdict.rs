@@ -24,12 +24,7 @@ pub struct Violation {
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Violation {
-            rule,
-            at,
-            write,
-            why,
-        } = self;
+        let Violation { rule, at, write, why } = self;
         write!(f, "{rule}: {at} {write}: {why}")
     }
 }

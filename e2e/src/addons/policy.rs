@@ -28,10 +28,7 @@ pub async fn install_where(case: &Case, value: &str, policy: &str, selector: &Va
     let name = format!("{}-{policy}", release(case));
     objects.retain(|it| it["metadata"]["name"] == name.as_str());
     ensure!(objects.len() == 2, "{objects:#?}");
-    for binding in objects
-        .iter_mut()
-        .filter(|it| it["spec"]["policyName"].is_string())
-    {
+    for binding in objects.iter_mut().filter(|it| it["spec"]["policyName"].is_string()) {
         binding["spec"]["matchResources"] = json!({"namespaceSelector": selector});
     }
     case.plane().apply(&objects).await
@@ -40,10 +37,7 @@ pub async fn install_where(case: &Case, value: &str, policy: &str, selector: &Va
 /// Removes one of the chart's policies.
 pub async fn uninstall(case: &Case, policy: &str) -> Result<()> {
     let policy = format!("{}-{policy}", release(case));
-    for kind in [
-        "validatingadmissionpolicybinding",
-        "validatingadmissionpolicy",
-    ] {
+    for kind in ["validatingadmissionpolicybinding", "validatingadmissionpolicy"] {
         case.plane().kubectl(&["delete", kind, &policy], "").await?;
     }
     Ok(())

@@ -95,10 +95,7 @@ impl Prometheus {
 }
 
 fn config(ports: &[u16]) -> Value {
-    let targets: Vec<String> = ports
-        .iter()
-        .map(|port| format!("127.0.0.1:{port}"))
-        .collect();
+    let targets: Vec<String> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
     json!({
         "global": {"scrape_interval": "1s"},
         "scrape_configs": [{
@@ -118,8 +115,6 @@ fn sample(series: &Value) -> Result<Sample> {
     let value = series["value"][1].as_str();
     Ok(Sample {
         labels: series["metric"].clone(),
-        value: value
-            .and_then(|it| it.parse().ok())
-            .context("the value is not a number")?,
+        value: value.and_then(|it| it.parse().ok()).context("the value is not a number")?,
     })
 }

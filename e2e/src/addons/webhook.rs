@@ -112,9 +112,7 @@ impl Webhook {
         let port = free_port().await?;
         let url = format!("https://localhost:{port}/inject");
         let patch = json!([{"op": "add", "path": "/webhooks/1/clientConfig/url", "value": url}]);
-        case.plane()
-            .patch(&mutating_configuration_path(&self.name), &patch)
-            .await?;
+        case.plane().patch(&mutating_configuration_path(&self.name), &patch).await?;
         Ok(())
     }
 
@@ -141,8 +139,7 @@ impl Webhook {
 
     /// Waits until the API server calls the webhook.
     pub async fn until_called(&self, case: &Case) -> Result<()> {
-        case.eventually("the webhook is called", async || ensure_refused(case).await)
-            .await
+        case.eventually("the webhook is called", async || ensure_refused(case).await).await
     }
 
     /// Removes the cluster-scoped objects of the webhook.
@@ -153,9 +150,7 @@ impl Webhook {
             "clusterrolebinding",
             "clusterrole",
         ] {
-            case.plane()
-                .kubectl(&["delete", kind, &self.name], "")
-                .await?;
+            case.plane().kubectl(&["delete", kind, &self.name], "").await?;
         }
         Ok(())
     }
@@ -206,9 +201,7 @@ pub fn trusting(configuration: &Value) -> Result<TlsConnector> {
     for authority in CertificateDer::pem_slice_iter(&bundle.0) {
         roots.add(authority?)?;
     }
-    let config = ClientConfig::builder()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+    let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
     Ok(TlsConnector::from(Arc::new(config)))
 }
 

@@ -24,10 +24,7 @@ pub struct Figures {
 impl Figures {
     /// Adds an outcome.
     pub fn add(&mut self, outcome: &Outcome) {
-        *self
-            .histories
-            .entry(outcome.history.kind.to_string())
-            .or_default() += 1;
+        *self.histories.entry(outcome.history.kind.to_string()).or_default() += 1;
         self.faults.add(&outcome.faults);
         self.writes += outcome.writes;
         self.kills += outcome.kills;
@@ -47,11 +44,7 @@ impl Figures {
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "| | |\n|---|---|")?;
-        writeln!(
-            f,
-            "| histories | {} |",
-            self.histories.values().sum::<u64>()
-        )?;
+        writeln!(f, "| histories | {} |", self.histories.values().sum::<u64>())?;
         for (kind, count) in &self.histories {
             writeln!(f, "| … {kind} | {count} |")?;
         }
@@ -62,11 +55,7 @@ impl fmt::Display for Figures {
         writeln!(f, "| kills of the operator | {} |", self.kills)?;
         writeln!(f, "| jumps of the operator's clock | {} |", self.jumps)?;
         writeln!(f, "| writes of the operator | {} |", self.writes)?;
-        writeln!(
-            f,
-            "| longest time to settle | {:.0} s |",
-            self.slowest.as_secs_f64()
-        )?;
+        writeln!(f, "| longest time to settle | {:.0} s |", self.slowest.as_secs_f64())?;
         writeln!(f, "| violations | {} |", self.violations)?;
         writeln!(f, "| unsettled | {} |", self.unsettled)?;
         writeln!(f, "| aborted | {} |", self.aborted)

@@ -42,15 +42,8 @@ impl History {
         let answer = answer(&mut random);
         let watched = ["pods", "hookruns", kind.plural(), "controllerrevisions"];
         let script = seeded(&mut random, &watched, SECONDS);
-        let mut history = History {
-            seed,
-            kind,
-            workload,
-            replicas,
-            answer,
-            script,
-            stimuli: Vec::new(),
-        };
+        let mut history =
+            History { seed, kind, workload, replicas, answer, script, stimuli: Vec::new() };
         history.add_user_actions(&mut random);
         if random.below(2) == 0 {
             history.add_burst(&mut random);
@@ -148,24 +141,10 @@ fn new_tag(number: u32, random: &mut Random) -> String {
 
 impl fmt::Display for History {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let History {
-            seed,
-            kind,
-            replicas,
-            answer,
-            ..
-        } = self;
+        let History { seed, kind, replicas, answer, .. } = self;
         writeln!(f, "history {seed}: {kind}")?;
-        let retries = if self.workload.retries {
-            ", with retries"
-        } else {
-            ""
-        };
-        writeln!(
-            f,
-            "{replicas} replicas; {}{retries}",
-            Stimulus::Answer(*answer)
-        )?;
+        let retries = if self.workload.retries { ", with retries" } else { "" };
+        writeln!(f, "{replicas} replicas; {}{retries}", Stimulus::Answer(*answer))?;
         writeln!(f, "{}", self.workload.game)?;
         write!(f, "{}", self.script)?;
         for (at, stimulus) in &self.stimuli {
@@ -181,14 +160,8 @@ mod tests {
 
     #[test]
     fn a_seed_reproduces_its_history() {
-        assert_eq!(
-            History::from_seed(5).to_string(),
-            History::from_seed(5).to_string()
-        );
-        assert_ne!(
-            History::from_seed(5).to_string(),
-            History::from_seed(8).to_string()
-        );
+        assert_eq!(History::from_seed(5).to_string(), History::from_seed(5).to_string());
+        assert_ne!(History::from_seed(5).to_string(), History::from_seed(8).to_string());
     }
 
     #[test]

@@ -95,9 +95,7 @@ async fn try_play(
         }
     }
     plane.audit.forget(&case.namespace);
-    plane
-        .delete(&format!("/api/v1/namespaces/{}", case.namespace))
-        .await?;
+    plane.delete(&format!("/api/v1/namespaces/{}", case.namespace)).await?;
     result
 }
 
@@ -120,8 +118,7 @@ async fn play_in_case(case: &mut Case, outcome: &mut Outcome) -> Result<()> {
     case.start_witness().await?;
     case.operator.start().await?;
     Stimulus::Answer(history.answer).apply(case).await?;
-    case.create(&history.workload.hook_template(&case.hooks))
-        .await?;
+    case.create(&history.workload.hook_template(&case.hooks)).await?;
     case.create(&history.workload.game.clone().into()).await?;
     let are_up = |view: &View| view.counts() == [history.replicas; 5];
     case.until("all pods are up", are_up).await?;
@@ -159,9 +156,7 @@ async fn disturb(
                 outcome.kills += 1;
             }
             Stimulus::Clock(seconds) => {
-                clock
-                    .context("the history has jumps, but no clock")?
-                    .jump(seconds)?;
+                clock.context("the history has jumps, but no clock")?.jump(seconds)?;
                 outcome.jumps += 1;
             }
             stimulus => stimulus.apply(case).await?,
@@ -178,10 +173,7 @@ async fn judge(case: &mut Case, outcome: &mut Outcome) -> Result<()> {
     outcome.writes = writes.count() as u64;
     let log = std::fs::read_to_string(case.operator.log())?;
     ensure!(!log.contains("panicked at"), "the operator panicked");
-    ensure!(
-        outcome.writes > 0,
-        "the audit log contains no write by the operator's account"
-    );
+    ensure!(outcome.writes > 0, "the audit log contains no write by the operator's account");
     Ok(())
 }
 

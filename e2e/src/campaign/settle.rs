@@ -24,10 +24,7 @@ pub async fn settle(case: &Case, replicas: i64) -> Result<Option<String>> {
     Stimulus::Scale(replicas).apply(case).await?;
     let view = case.view().await?;
     let image = view.text("/spec/template/spec/containers/0/image");
-    if ["nope", "neverready"]
-        .iter()
-        .any(|bad| image.ends_with(bad))
-    {
+    if ["nope", "neverready"].iter().any(|bad| image.ends_with(bad)) {
         Stimulus::Image("v1".to_owned()).apply(case).await?;
     }
     let started = Instant::now();

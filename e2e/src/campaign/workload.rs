@@ -91,12 +91,7 @@ fn canary(replicas: i64, random: &mut Random) -> Game {
         0 => json!({"pause": {}}),
         _ => json!({"pause": {"duration": "1s"}}),
     };
-    let steps = [
-        json!({"partition": replicas - 1}),
-        pause,
-        hook,
-        json!({"partition": "50%"}),
-    ];
+    let steps = [json!({"partition": replicas - 1}), pause, hook, json!({"partition": "50%"})];
     // One or more of these steps, all of them consecutive.
     let first = random.index(steps.len());
     let length = 1 + random.index(steps.len() - first);

@@ -51,18 +51,14 @@ impl BadManifest {
 
     /// Reads all manifests of a folder.
     pub fn all(folder: &str) -> Result<Vec<Self>> {
-        manifests(folder)?
-            .iter()
-            .map(|path| Self::read(path))
-            .collect()
+        manifests(folder)?.iter().map(|path| Self::read(path)).collect()
     }
 
     /// The expected findings, as `FIELD: MESSAGE`.
     pub fn findings(&self) -> impl Iterator<Item = &str> {
         let lines = self.message.iter().map(|line| {
-            let line = line
-                .split_once(" is invalid:")
-                .map_or(line.as_str(), |(_, findings)| findings);
+            let line =
+                line.split_once(" is invalid:").map_or(line.as_str(), |(_, findings)| findings);
             line.trim_start_matches(['*', ' '])
         });
         lines.filter(|line| !line.is_empty())
@@ -71,9 +67,7 @@ impl BadManifest {
     /// Returns kubectl's error if it differs from the expected one. Warnings are ignored.
     async fn check(&self, case: &Case) -> Result<Option<String>> {
         let error = case.refused(&["apply", "-f", "-"], &self.text).await?;
-        let (_, stderr) = error
-            .split_once("stderr: ")
-            .context("kubectl printed no error")?;
+        let (_, stderr) = error.split_once("stderr: ").context("kubectl printed no error")?;
         let lines = stderr.lines().filter(|line| !line.starts_with("Warning: "));
         let found: BTreeSet<String> = lines.map(|line| line.trim_end().into()).collect();
         Ok((found != self.message).then(|| format!("{}:\n{stderr}", self.path.display())))
@@ -106,9 +100,7 @@ impl BadManifest {
 pub fn manifests(folder: &str) -> Result<Vec<PathBuf>> {
     let folder = repository().join(folder);
     let entries = std::fs::read_dir(&folder).with_context(|| folder.display().to_string())?;
-    let mut paths: Vec<PathBuf> = entries
-        .map(|entry| Ok(entry?.path()))
-        .collect::<Result<_>>()?;
+    let mut paths: Vec<PathBuf> = entries.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
     paths.retain(|path| path.extension().is_some_and(|end| end == "yaml"));
     paths.sort();
     Ok(paths)

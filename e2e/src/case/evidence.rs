@@ -15,19 +15,10 @@ pub async fn collect(case: &Case, error: &str) {
     let kinds =
         "gamedeployments,gamestatefulsets,hooktemplates,hookruns,jobs,pods,controllerrevisions";
     let objects = case.kubectl(&["get", kinds, "-o", "yaml"]).await;
-    save(
-        "objects.yaml",
-        &objects.unwrap_or_else(|error| format!("{error:#}")),
-    );
+    save("objects.yaml", &objects.unwrap_or_else(|error| format!("{error:#}")));
     let events = ["get", "events", "--sort-by=.lastTimestamp"];
     let events = case.kubectl(&events).await;
-    save(
-        "events.txt",
-        &events.unwrap_or_else(|error| format!("{error:#}")),
-    );
+    save("events.txt", &events.unwrap_or_else(|error| format!("{error:#}")));
     let writes = case.plane().writes_as_text(&case.namespace);
-    save(
-        "writes.txt",
-        &writes.unwrap_or_else(|error| format!("{error:#}")),
-    );
+    save("writes.txt", &writes.unwrap_or_else(|error| format!("{error:#}")));
 }

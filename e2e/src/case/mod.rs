@@ -60,10 +60,8 @@ impl Case {
         plane.create_namespace(&namespace).await?;
         // Without it, the API server refuses pods.
         let account = format!("/api/v1/namespaces/{namespace}/serviceaccounts/default");
-        eventually("the default service account exists", LIMIT, async || {
-            plane.get(&account).await
-        })
-        .await?;
+        eventually("the default service account exists", LIMIT, async || plane.get(&account).await)
+            .await?;
         let kubeconfig = folder.join("kubeconfig");
         std::fs::write(&kubeconfig, user_config(plane, &namespace)?)?;
         let operator = Operator::prepare(plane, &namespace, ACCOUNT, folder).await?;
@@ -115,24 +113,14 @@ impl Case {
             events.extend(unanswered);
         }
         let operator = self.operator.username();
-        let (namespace, _) = operator
-            .rsplit_once(':')
-            .context("the operator's user is not a service account")?;
+        let (namespace, _) =
+            operator.rsplit_once(':').context("the operator's user is not a service account")?;
         let prefix = format!("{namespace}:");
-        let operator_events = events
-            .iter()
-            .filter(|event| event.user.username.starts_with(&prefix));
-        let missing: Vec<&str> = operator_events
-            .filter_map(Event::missing_permission)
-            .collect();
-        ensure!(
-            missing.is_empty(),
-            "the operator lacks permissions:\n{}",
-            missing.join("\n")
-        );
-        Ok(judge::violations(&events, self.operator.starts(), |user| {
-            user.starts_with(&prefix)
-        }))
+        let operator_events =
+            events.iter().filter(|event| event.user.username.starts_with(&prefix));
+        let missing: Vec<&str> = operator_events.filter_map(Event::missing_permission).collect();
+        ensure!(missing.is_empty(), "the operator lacks permissions:\n{}", missing.join("\n"));
+        Ok(judge::violations(&events, self.operator.starts(), |user| user.starts_with(&prefix)))
     }
 
     /// Kills the operator (kill -9).
@@ -232,9 +220,7 @@ impl Case {
     pub async fn kubectl_command(&self, args: &[&str]) -> Result<Command> {
         let mut command = go_command(&self.plane.kubectl);
         command.args(args);
-        command
-            .env("PATH", self.plane.path().await?)
-            .env("KUBECONFIG", &self.kubeconfig);
+        command.env("PATH", self.plane.path().await?).env("KUBECONFIG", &self.kubeconfig);
         Ok(command)
     }
 
@@ -270,8 +256,7 @@ impl Case {
     pub async fn patch(&self, resource: &str, operations: Value) -> Result<String> {
         let operations = format!("-p={operations}");
         let (kind, name) = resource.split_once('/').context("not KIND/NAME")?;
-        self.kubectl(&["patch", kind, name, "--type=json", &operations])
-            .await
+        self.kubectl(&["patch", kind, name, "--type=json", &operations]).await
     }
 
     /// Replaces one field of the workload with kubectl patch.
@@ -283,15 +268,13 @@ impl Case {
 
     /// Sets the image of the workload.
     pub async fn set_image(&self, image: &str) -> Result<()> {
-        self.replace("/spec/template/spec/containers/0/image", image)
-            .await
+        self.replace("/spec/template/spec/containers/0/image", image).await
     }
 
     /// Runs kubectl scale on the workload.
     pub async fn scale(&self, replicas: u32) -> Result<()> {
         let replicas = format!("--replicas={replicas}");
-        self.kubectl(&["scale", &replicas, &self.workload()])
-            .await?;
+        self.kubectl(&["scale", &replicas, &self.workload()]).await?;
         Ok(())
     }
 
@@ -321,12 +304,7 @@ impl Case {
 
     /// Reads an API path below this namespace, such as `pods`, `pods/NAME` or `hookruns`.
     pub async fn get(&self, path: &str) -> Result<Value> {
-        let operator_kinds = [
-            "gamedeployments",
-            "gamestatefulsets",
-            "hookruns",
-            "hooktemplates",
-        ];
+        let operator_kinds = ["gamedeployments", "gamestatefulsets", "hookruns", "hooktemplates"];
         let resource = path.split(['/', '?']).next().unwrap_or_default();
         let api = match resource {
             _ if operator_kinds.contains(&resource) => "/apis/tkex.tencent.com/v1alpha1",
@@ -419,8 +397,7 @@ impl Case {
 
     /// Waits until all pods are updated and available, and no HookRun is left.
     pub async fn until_settled(&self, replicas: i64) -> Result<View> {
-        self.until("settled", |view| view.is_settled(replicas))
-            .await
+        self.until("settled", |view| view.is_settled(replicas)).await
     }
 
     /// Checks that a condition holds for this number of seconds.
@@ -471,13 +448,7 @@ fn items(mut list: Value) -> Result<Vec<Value>> {
 fn namespace(test: &str) -> String {
     let name: String = test
         .chars()
-        .map(|letter| {
-            if letter.is_ascii_alphanumeric() {
-                letter
-            } else {
-                '-'
-            }
-        })
+        .map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '-' })
         .collect();
     let name = name.to_lowercase();
     let end = format!("{:x}", std::process::id());

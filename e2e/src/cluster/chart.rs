@@ -46,9 +46,7 @@ pub(super) async fn render_in_cluster(
 ) -> Result<Vec<Value>> {
     let mut command = helm(program);
     template(&mut command, release, namespace, options);
-    command
-        .arg("--dry-run=server")
-        .env("KUBECONFIG", kubeconfig);
+    command.arg("--dry-run=server").env("KUBECONFIG", kubeconfig);
     objects(&mut command).await
 }
 
@@ -64,9 +62,8 @@ fn template(command: &mut Command, release: &str, namespace: &str, options: &[&s
 async fn objects(command: &mut Command) -> Result<Vec<Value>> {
     let printed = run(command, "").await?;
     let documents = serde_yaml_ng::Deserializer::from_str(&printed).map(object);
-    let mut objects: Vec<Value> = documents
-        .collect::<Result<_, _>>()
-        .context("helm template printed invalid YAML")?;
+    let mut objects: Vec<Value> =
+        documents.collect::<Result<_, _>>().context("helm template printed invalid YAML")?;
     objects.retain(|object| !object.is_null());
     Ok(objects)
 }

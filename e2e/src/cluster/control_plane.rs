@@ -94,9 +94,7 @@ impl ControlPlane {
         let settings: HashMap<&str, &str> = lines.collect();
         let path = |name: &str| -> Result<PathBuf> {
             let path = settings.get(name);
-            Ok(path
-                .with_context(|| format!("up.sh printed no {name}"))?
-                .into())
+            Ok(path.with_context(|| format!("up.sh printed no {name}"))?.into())
         };
         let program = |name: &str| match std::env::var_os(format!("E2E_{name}")) {
             Some(other) => Ok(other.into()),
@@ -120,8 +118,7 @@ impl ControlPlane {
     /// Installs the CRDs and the operator's ClusterRoles.
     async fn install(&self) -> Result<()> {
         let crds = repository().join("crds");
-        self.kubectl(&["apply", "-f", &crds.to_string_lossy()], "")
-            .await?;
+        self.kubectl(&["apply", "-f", &crds.to_string_lossy()], "").await?;
         let mut roles = self.permissions.clone();
         roles.retain(|object| object["kind"] == "ClusterRole");
         self.apply(&roles).await?;
@@ -145,12 +142,8 @@ impl ControlPlane {
         eventually("kubectl finds the kinds", LIMIT, async || {
             let found = self.kubectl(&list, "").await?;
             for (kind, path) in KINDS {
-                ensure!(
-                    found.contains(&format!("{kind}.")),
-                    "{kind} is not in {found}"
-                );
-                self.get(&format!("/apis/tkex.tencent.com/v1alpha1/{path}"))
-                    .await?;
+                ensure!(found.contains(&format!("{kind}.")), "{kind} is not in {found}");
+                self.get(&format!("/apis/tkex.tencent.com/v1alpha1/{path}")).await?;
             }
             Ok(())
         })
@@ -184,9 +177,7 @@ impl ControlPlane {
         let completion = repository().join("kubectl-game");
         let inherited = std::env::var_os("PATH").unwrap_or_default();
         let folders = folders.map(Path::to_owned).chain([completion]);
-        Ok(std::env::join_paths(
-            folders.chain(std::env::split_paths(&inherited)),
-        )?)
+        Ok(std::env::join_paths(folders.chain(std::env::split_paths(&inherited)))?)
     }
 
     /// Runs kubectl as the administrator.
@@ -205,8 +196,7 @@ impl ControlPlane {
     /// Applies objects that specify their namespace.
     pub async fn apply(&self, objects: &[Value]) -> Result<()> {
         let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
-        self.kubectl(&["apply", "-f", "-"], &list.to_string())
-            .await?;
+        self.kubectl(&["apply", "-f", "-"], &list.to_string()).await?;
         Ok(())
     }
 

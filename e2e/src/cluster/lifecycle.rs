@@ -76,12 +76,7 @@ impl Stage {
         operator.start().await?;
         let witness = Witness::start_for_lifecycle(&plane.client()).await?;
         let folder = folder.to_owned();
-        Ok(Self {
-            plane,
-            operator,
-            witness,
-            folder,
-        })
+        Ok(Self { plane, operator, witness, folder })
     }
 
     /// Kills the operator (kill -9) and starts another one.
@@ -129,10 +124,7 @@ impl Stage {
             .filter(|event| is_operator(&event.user.username))
             .filter_map(Event::missing_permission)
             .collect();
-        ensure!(
-            refused.is_empty(),
-            "the operator lacks permissions: {refused:#?}"
-        );
+        ensure!(refused.is_empty(), "the operator lacks permissions: {refused:#?}");
         let runs = events.iter().filter(|event| event.resource() == "hookruns");
         ensure!(runs.count() > 0, "the audit log shows no HookRun");
         let mut found = lifecycle_violations(&events, is_operator);
@@ -148,9 +140,7 @@ impl Stage {
         let deployment = self.plane.get(&path).await?;
         let image = text(&deployment, "/spec/template/spec/containers/0/image");
         let image = image.strip_prefix(REGISTRY);
-        Ok(image
-            .context("the chart's image is not in the registry")?
-            .to_owned())
+        Ok(image.context("the chart's image is not in the registry")?.to_owned())
     }
 
     /// Runs kubectl with the words of a line as arguments.
@@ -218,9 +208,7 @@ impl Stage {
             event.verb == "create" && event.resource() == "hookruns" && event.succeeded()
         });
         let objects = created.filter_map(|event| event.response_object.as_ref());
-        Ok(objects
-            .map(|run| text(run, "/metadata/name").to_owned())
-            .collect())
+        Ok(objects.map(|run| text(run, "/metadata/name").to_owned()).collect())
     }
 
     /// The Jobs that run scripts.

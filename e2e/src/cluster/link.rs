@@ -48,11 +48,7 @@ impl Link {
                 while connections.try_join_next().is_some() {}
             }
         });
-        Ok(Link {
-            address,
-            is_up,
-            task,
-        })
+        Ok(Link { address, is_up, task })
     }
 
     /// The `server` of a kubeconfig that uses the link.

@@ -48,10 +48,7 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
 fn query(source: &Value, expr: &Value) -> Result<Query> {
     Ok(Query {
         source: source.as_str().context("a query has no title")?.to_owned(),
-        expr: expr
-            .as_str()
-            .context("a query has no expression")?
-            .to_owned(),
+        expr: expr.as_str().context("a query has no expression")?.to_owned(),
     })
 }
 

@@ -81,19 +81,12 @@ impl Shell {
         if !REFUSED.iter().any(|it| expected.contains(it)) {
             return check_output(&run(&mut self.command(line), "").await?);
         }
-        let CommandOutput {
-            code,
-            stdout,
-            stderr,
-        } = run_unchecked(&mut self.command(line)).await?;
+        let CommandOutput { code, stdout, stderr } = run_unchecked(&mut self.command(line)).await?;
         ensure!(code == 1, "exit code {code}: {stdout}{stderr}");
         let output = words(&(stdout + &stderr));
         let [printed_text, documented_text] =
             [&output, &expected].map(|it| normalized([it.as_str()], workload));
-        ensure!(
-            printed_text == documented_text,
-            "{output}\nis not\n{expected}"
-        );
+        ensure!(printed_text == documented_text, "{output}\nis not\n{expected}");
         Ok(())
     }
 

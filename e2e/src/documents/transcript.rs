@@ -88,9 +88,7 @@ fn parse_plain(section: &str, block: &[&str]) -> Vec<DocCommand> {
 
 /// Parses a command line, without its comment.
 fn parse_command(section: &str, line: &str) -> DocCommand {
-    let command = line
-        .split_once(" # ")
-        .map(|(command, _)| command.trim_end());
+    let command = line.split_once(" # ").map(|(command, _)| command.trim_end());
     DocCommand {
         section: section.to_owned(),
         command: command.unwrap_or(line).trim_end_matches('\\').to_owned(),
@@ -105,10 +103,8 @@ pub fn normalized<'a>(lines: impl IntoIterator<Item = &'a str>, workload: &str) 
     let lines = lines.into_iter().filter_map(|line| {
         let words = line.trim_start_matches(['|', '`', '-', ' ']);
         let indent = line.len() - words.len();
-        let words: Vec<String> = words
-            .split_whitespace()
-            .map(|word| normalized_word(word, workload))
-            .collect();
+        let words: Vec<String> =
+            words.split_whitespace().map(|word| normalized_word(word, workload)).collect();
         (!words.is_empty()).then(|| (indent, words.join(" ")))
     });
     let lines: Vec<_> = lines.collect();
@@ -146,10 +142,7 @@ fn branches(mut lines: &[(usize, String)]) -> Vec<Branch> {
     while let Some(((indent, line), rest)) = lines.split_first() {
         let is_below = |(other, _): &&(usize, String)| other > indent;
         let (children, next) = rest.split_at(rest.iter().take_while(is_below).count());
-        branches.push(Branch {
-            line: line.clone(),
-            children: self::branches(children),
-        });
+        branches.push(Branch { line: line.clone(), children: self::branches(children) });
         lines = next;
     }
     let siblings = branches.chunk_by_mut(|one, other| one.is_random() == other.is_random());
@@ -166,9 +159,7 @@ fn normalized_word(word: &str, workload: &str) -> String {
     let Some((first, rest)) = parts.split_first() else {
         return age(word).to_owned();
     };
-    let rest = rest
-        .iter()
-        .map(|part| format!("{start}{}", random_part(part)));
+    let rest = rest.iter().map(|part| format!("{start}{}", random_part(part)));
     age(first).to_owned() + &rest.collect::<String>()
 }
 
@@ -193,13 +184,9 @@ fn random_part(rest: &str) -> String {
 /// `AGE` for 5s, 3m12s, 2h and the like.
 fn age(word: &str) -> &str {
     let bare = word.trim_matches(['(', ')', ',', '.', ':']);
-    let has_digit_first = bare
-        .chars()
-        .next()
-        .is_some_and(|letter| letter.is_ascii_digit());
-    let has_digits_and_units_only = bare
-        .chars()
-        .all(|letter| letter.is_ascii_digit() || "smhd".contains(letter));
+    let has_digit_first = bare.chars().next().is_some_and(|letter| letter.is_ascii_digit());
+    let has_digits_and_units_only =
+        bare.chars().all(|letter| letter.is_ascii_digit() || "smhd".contains(letter));
     match has_digit_first
         && has_digits_and_units_only
         && !bare.chars().all(|letter| letter.is_ascii_digit())

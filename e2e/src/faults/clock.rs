@@ -19,10 +19,7 @@ pub struct Clock {
 impl Clock {
     /// A clock that shows the real time at first. Its offset is kept in a file in this folder.
     pub fn new(folder: &Path) -> Result<Self> {
-        let clock = Clock {
-            library: library()?,
-            offset_file: folder.join("clock"),
-        };
+        let clock = Clock { library: library()?, offset_file: folder.join("clock") };
         clock.jump(0)?;
         Ok(clock)
     }

@@ -96,11 +96,7 @@ impl Playing {
     fn new(script: Script) -> Arc<Self> {
         let rules = script.request_rules.iter();
         let matched = rules.map(|_| AtomicU32::new(0)).collect();
-        Arc::new(Playing {
-            script,
-            start: Instant::now(),
-            matched,
-        })
+        Arc::new(Playing { script, start: Instant::now(), matched })
     }
 
     /// The fault that hits a request, if there is one.
@@ -148,12 +144,7 @@ impl FaultProxy {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let url = format!("https://{}", listener.local_addr()?);
         let task = tokio::spawn(serve(listener, acceptor, Arc::clone(&shared)));
-        Ok(FaultProxy {
-            url,
-            ca,
-            shared,
-            task,
-        })
+        Ok(FaultProxy { url, ca, shared, task })
     }
 
     /// The `server` of a kubeconfig that uses the proxy.
@@ -271,18 +262,10 @@ impl Shared {
 
     /// Forwards a request unchanged.
     async fn forward(&self, head: &request::Parts, body: Bytes) -> Result<Response<Incoming>> {
-        let path = head
-            .uri
-            .path_and_query()
-            .context("the request has no path")?;
+        let path = head.uri.path_and_query().context("the request has no path")?;
         let uri = Uri::builder()
             .scheme(self.server.scheme_str().unwrap_or("https"))
-            .authority(
-                self.server
-                    .authority()
-                    .context("the server has no address")?
-                    .as_str(),
-            )
+            .authority(self.server.authority().context("the server has no address")?.as_str())
             .path_and_query(path.as_str())
             .build()?;
         let mut request = Request::new(Full::new(body));
@@ -328,29 +311,19 @@ impl Shared {
 }
 
 fn count(tally: &Mutex<Tally>, fault: &'static str) {
-    tally
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .count(fault);
+    tally.lock().unwrap_or_else(PoisonError::into_inner).count(fault);
 }
 
 /// The headers to pass on: all but `Host` and the hop-by-hop ones.
 fn end_to_end(mut headers: HeaderMap) -> HeaderMap {
-    for name in [
-        header::HOST,
-        header::CONNECTION,
-        header::TRANSFER_ENCODING,
-        header::TE,
-    ] {
+    for name in [header::HOST, header::CONNECTION, header::TRANSFER_ENCODING, header::TE] {
         headers.remove(name);
     }
     headers
 }
 
 fn whole(body: Bytes) -> Outgoing {
-    Full::new(body)
-        .map_err(|never| match never {})
-        .boxed_unsync()
+    Full::new(body).map_err(|never| match never {}).boxed_unsync()
 }
 
 /// The first half of a body, after which the stream breaks off, although the headers announce the whole body.

@@ -70,11 +70,7 @@ impl RequestInfo {
             _ if is_named => Verb::Get,
             _ => Verb::List,
         };
-        RequestInfo {
-            verb,
-            resource: resource.to_owned(),
-            is_dry_run: has("dryRun=All"),
-        }
+        RequestInfo { verb, resource: resource.to_owned(), is_dry_run: has("dryRun=All") }
     }
 }
 
@@ -108,42 +104,18 @@ mod tests {
         let cases = [
             ("GET", "/version", Verb::Get, ""),
             ("GET", "/api/v1/nodes?limit=1", Verb::List, "nodes"),
-            (
-                "GET",
-                "/api/v1/pods?allowWatchBookmarks=true&watch=1",
-                Verb::Watch,
-                "pods",
-            ),
+            ("GET", "/api/v1/pods?allowWatchBookmarks=true&watch=1", Verb::Watch, "pods"),
             ("GET", "/api/v1/namespaces/x", Verb::Get, "namespaces"),
             ("POST", "/api/v1/namespaces/x/pods", Verb::Create, "pods"),
-            (
-                "PATCH",
-                "/api/v1/namespaces/x/pods/p/status",
-                Verb::Patch,
-                "pods",
-            ),
-            (
-                "DELETE",
-                "/api/v1/namespaces/x/pods/p",
-                Verb::Delete,
-                "pods",
-            ),
-            (
-                "PUT",
-                &format!("{games}/g/status"),
-                Verb::Update,
-                "gamedeployments",
-            ),
+            ("PATCH", "/api/v1/namespaces/x/pods/p/status", Verb::Patch, "pods"),
+            ("DELETE", "/api/v1/namespaces/x/pods/p", Verb::Delete, "pods"),
+            ("PUT", &format!("{games}/g/status"), Verb::Update, "gamedeployments"),
             ("GET", &format!("{games}/g"), Verb::Get, "gamedeployments"),
         ];
         for (method, uri, verb, resource) in cases {
             let method = method.parse().expect("a method");
             let info = RequestInfo::parse(&method, &uri.parse().expect("a path"));
-            assert_eq!(
-                (info.verb, info.resource.as_str()),
-                (verb, resource),
-                "{uri}"
-            );
+            assert_eq!((info.verb, info.resource.as_str()), (verb, resource), "{uri}");
         }
     }
 }

@@ -105,11 +105,7 @@ pub enum Frequency {
 impl Script {
     /// Adds a rule for requests.
     pub fn with(mut self, requests: Requests, fault: Fault, frequency: Frequency) -> Self {
-        self.request_rules.push(RequestRule {
-            requests,
-            fault,
-            frequency,
-        });
+        self.request_rules.push(RequestRule { requests, fault, frequency });
         self
     }
 
@@ -228,12 +224,7 @@ impl fmt::Display for RequestRule {
 
 impl fmt::Display for WatchRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let WatchRule {
-            resource,
-            from,
-            until,
-            ..
-        } = self;
+        let WatchRule { resource, from, until, .. } = self;
         write!(f, "{resource}, {from:.1?} to {until:.1?}: ")?;
         match self.fault {
             WatchFault::Lag(time) => write!(f, "watch lags by {time:?}"),
@@ -262,11 +253,7 @@ mod tests {
         let delay = Fault::Delay(Duration::from_secs(2));
         let script = Script::default()
             .with(Requests::Writes, Fault::Lost, Frequency::Percent(5, 1))
-            .with(
-                Requests::To(Verb::Get, "gamedeployments"),
-                delay,
-                Frequency::Times(3),
-            )
+            .with(Requests::To(Verb::Get, "gamedeployments"), delay, Frequency::Times(3))
             .watching("pods", WatchFault::Lag(Duration::from_secs(1)), 0.5, 4.0);
         let lines = "writes, 5%: 504 after the write was made\n\
                      get gamedeployments, 3 times: response delayed by 2s\n\

@@ -45,27 +45,18 @@ async fn answer(
     uri: Uri,
     headers: HeaderMap,
 ) -> Response {
-    let user = headers
-        .get("authorization")
-        .and_then(|value| value.to_str().ok());
+    let user = headers.get("authorization").and_then(|value| value.to_str().ok());
     *server.user.lock().expect("a lock") = user.unwrap_or_default().to_owned();
     if uri.query().is_some_and(|query| query.contains("watch=1")) {
         let (sender, receiver) = mpsc::unbounded_channel::<String>();
         server.watches.lock().expect("a lock").push(sender);
-        let lines = unfold(
-            receiver,
-            async |mut receiver: mpsc::UnboundedReceiver<_>| {
-                let line: String = receiver.recv().await?;
-                Some((Ok::<_, std::io::Error>(line), receiver))
-            },
-        );
+        let lines = unfold(receiver, async |mut receiver: mpsc::UnboundedReceiver<_>| {
+            let line: String = receiver.recv().await?;
+            Some((Ok::<_, std::io::Error>(line), receiver))
+        });
         return ServerBody::from_stream(lines).into_response();
     }
-    let counted = if method == Method::GET {
-        &server.reads
-    } else {
-        &server.writes
-    };
+    let counted = if method == Method::GET { &server.reads } else { &server.writes };
     let number = counted.fetch_add(1, Ordering::SeqCst) + 1;
     axum::Json(json!({"kind": "Pod", "number": number})).into_response()
 }
@@ -96,12 +87,7 @@ impl Fixture {
         config.default_retry = false;
         let client = Client::try_from(config).expect("a client");
         proxy.play(script);
-        Fixture {
-            server,
-            proxy,
-            client,
-            _serving: serving,
-        }
+        Fixture { server, proxy, client, _serving: serving }
     }
 
     /// Sends a request. Returns the status, and the body if it is complete.
@@ -125,25 +111,16 @@ impl Fixture {
         let path = format!("{PODS}?watch=1{query}");
         let request = Request::get(path).body(Body::empty()).expect("a request");
         let pending = self.client.send(request);
-        let response = timeout(SOON, pending)
-            .await
-            .expect("in time")
-            .expect("a response");
+        let response = timeout(SOON, pending).await.expect("in time").expect("a response");
         let server = self.server.watches.lock().expect("a lock")[index].clone();
-        Watch {
-            server,
-            body: response.into_body(),
-            unread: String::new(),
-        }
+        Watch { server, body: response.into_body(), unread: String::new() }
     }
 }
 
 fn certificate(pem: &str) -> Vec<u8> {
     use tokio_rustls::rustls::pki_types::CertificateDer;
     use tokio_rustls::rustls::pki_types::pem::PemObject;
-    CertificateDer::from_pem_slice(pem.as_bytes())
-        .expect("a certificate")
-        .to_vec()
+    CertificateDer::from_pem_slice(pem.as_bytes()).expect("a certificate").to_vec()
 }
 
 /// Both ends of a watch.
@@ -169,18 +146,14 @@ impl Watch {
         let object = json!({"kind": "Pod", "apiVersion": "v1",
             "metadata": {"resourceVersion": version.to_string()}});
         let line = json!({"type": "MODIFIED", "object": object});
-        self.server
-            .send(format!("{line}\n"))
-            .expect("the proxy reads");
+        self.server.send(format!("{line}\n")).expect("the proxy reads");
     }
 
     fn end_initial_events(&self) {
         let annotations = json!({"k8s.io/initial-events-end": "true"});
         let object = json!({"kind": "Pod", "metadata": {"resourceVersion": "1", "annotations": annotations}});
         let line = json!({"type": "BOOKMARK", "object": object});
-        self.server
-            .send(format!("{line}\n"))
-            .expect("the proxy reads");
+        self.server.send(format!("{line}\n")).expect("the proxy reads");
     }
 
     /// What the client receives next.
@@ -237,29 +210,16 @@ fn always(requests: Requests, fault: Fault) -> Script {
 async fn requests_pass_unchanged_without_a_script() {
     let fixture = Fixture::start(Script::default()).await;
     let (status, body) = fixture.send(Method::PATCH, POD).await;
-    assert_eq!(
-        (status, body),
-        (200, Some(json!({"kind": "Pod", "number": 1})))
-    );
+    assert_eq!((status, body), (200, Some(json!({"kind": "Pod", "number": 1}))));
     assert_eq!(*fixture.server.user.lock().expect("a lock"), "Bearer ours");
     let mut watch = fixture.watch("&resourceVersion=1").await;
     watch.send_event(2);
     watch.send_event(3);
-    assert_eq!(
-        [watch.receive().await, watch.receive().await],
-        [event(2), event(3)]
-    );
-    let Watch {
-        server, mut body, ..
-    } = watch;
+    assert_eq!([watch.receive().await, watch.receive().await], [event(2), event(3)]);
+    let Watch { server, mut body, .. } = watch;
     drop(server);
     fixture.server.watches.lock().expect("a lock").clear();
-    assert!(
-        timeout(SOON, body.frame())
-            .await
-            .expect("in time")
-            .is_none()
-    );
+    assert!(timeout(SOON, body.frame()).await.expect("in time").is_none());
     assert_eq!(fixture.proxy.tally().sum(), 0);
 }
 
@@ -279,17 +239,9 @@ async fn a_refused_write_never_reaches_the_server() {
         assert_eq!((status, &body["reason"]), (code, &json!(reason)));
         assert_eq!(body["code"], code);
         assert_eq!(fixture.writes(), 0, "{code}");
-        assert_eq!(
-            fixture.send(Method::GET, POD).await.0,
-            200,
-            "a read is not refused"
-        );
+        assert_eq!(fixture.send(Method::GET, POD).await.0, 200, "a read is not refused");
         let dry_run = format!("{PODS}?dryRun=All");
-        assert_eq!(
-            fixture.send(Method::POST, &dry_run).await.0,
-            200,
-            "a dry run is not refused"
-        );
+        assert_eq!(fixture.send(Method::POST, &dry_run).await.0, 200, "a dry run is not refused");
         assert_eq!(fixture.proxy.tally().0[fault.name()], 1);
     }
 }
@@ -330,9 +282,7 @@ async fn a_delayed_response_arrives_after_its_delay_or_when_faults_stop() {
     let started = Instant::now();
     assert_eq!(fixture.send(Method::PATCH, POD).await.0, 200);
     assert!(started.elapsed() >= QUIET_TIME);
-    fixture
-        .proxy
-        .play(always(Requests::Writes, Fault::Delay(SOON * 100)));
+    fixture.proxy.play(always(Requests::Writes, Fault::Delay(SOON * 100)));
     let heal = async {
         tokio::time::sleep(QUIET_TIME).await;
         fixture.proxy.heal();
@@ -345,11 +295,7 @@ async fn a_delayed_response_arrives_after_its_delay_or_when_faults_stop() {
 #[tokio::test]
 async fn the_first_rule_that_applies_decides() {
     let script = Script::default()
-        .with(
-            Requests::To(Verb::Patch, "pods"),
-            Fault::Lost,
-            Frequency::Times(2),
-        )
+        .with(Requests::To(Verb::Patch, "pods"), Fault::Lost, Frequency::Times(2))
         .with(Requests::Writes, Fault::InternalError, Frequency::Times(1));
     let fixture = Fixture::start(script).await;
     let mut codes = Vec::new();
@@ -370,19 +316,13 @@ async fn a_lagging_watch_keeps_all_events_in_order() {
     watch.send_event(2);
     watch.send_event(3);
     assert!(watch.receives_nothing().await);
-    assert_eq!(
-        [watch.receive().await, watch.receive().await],
-        [event(2), event(3)]
-    );
+    assert_eq!([watch.receive().await, watch.receive().await], [event(2), event(3)]);
     fixture.proxy.play(watching(WatchFault::Lag(SOON * 100)));
     watch.send_event(4);
     assert!(watch.receives_nothing().await);
     fixture.proxy.heal();
     watch.send_event(5);
-    assert_eq!(
-        [watch.receive().await, watch.receive().await],
-        [event(4), event(5)]
-    );
+    assert_eq!([watch.receive().await, watch.receive().await], [event(4), event(5)]);
     assert_eq!(fixture.proxy.tally().0["watch lags"], 2);
 }
 
@@ -415,11 +355,7 @@ async fn after_the_initial_events_bookmarks_with_the_last_version_replace_events
     watch.send_event(1);
     watch.end_initial_events();
     watch.send_event(2);
-    let received = [
-        watch.receive().await,
-        watch.receive().await,
-        watch.receive().await,
-    ];
+    let received = [watch.receive().await, watch.receive().await, watch.receive().await];
     assert_eq!(received, [event(1), bookmark(1), bookmark(1)]);
     fixture.proxy.heal();
     assert_eq!(watch.receive().await, Received::End);
@@ -435,10 +371,7 @@ async fn a_watch_expires_once() {
     let mut watch = fixture.watch("&resourceVersion=1").await;
     fixture.proxy.play(watching(WatchFault::Expire));
     watch.send_event(2);
-    assert_eq!(
-        [watch.receive().await, watch.receive().await],
-        [gone(), Received::End]
-    );
+    assert_eq!([watch.receive().await, watch.receive().await], [gone(), Received::End]);
     let mut next = fixture.watch("&resourceVersion=1").await;
     next.send_event(2);
     assert_eq!(next.receive().await, event(2));
@@ -451,10 +384,7 @@ async fn a_truncated_watch_breaks_off_in_the_middle_of_an_event() {
     fixture.proxy.play(watching(WatchFault::Truncate));
     watch.send_event(2);
     let received = watch.receive().await;
-    assert!(
-        matches!(received, Received::Broken(bytes) if bytes > 0),
-        "{received:?}"
-    );
+    assert!(matches!(received, Received::Broken(bytes) if bytes > 0), "{received:?}");
 }
 
 #[tokio::test]

@@ -221,8 +221,7 @@ fn lines(unfinished: &mut Vec<u8>) -> Vec<Bytes> {
     let whole = Bytes::from(std::mem::replace(unfinished, rest));
     let mut begin = 0;
     let ends = (0..whole.len()).filter(|index| whole[*index] == b'\n');
-    ends.map(|end| whole.slice(std::mem::replace(&mut begin, end + 1)..=end))
-        .collect()
+    ends.map(|end| whole.slice(std::mem::replace(&mut begin, end + 1)..=end)).collect()
 }
 
 fn contains(line: &[u8], word: &[u8]) -> bool {
@@ -234,9 +233,7 @@ fn start_bookmark(query: &str) -> Option<Bytes> {
     let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
     let (_, version) = pairs.find(|(name, _)| *name == "resourceVersion")?;
     let metadata = json!({"resourceVersion": version});
-    Some(line_of(
-        &json!({"type": "BOOKMARK", "object": {"metadata": metadata}}),
-    ))
+    Some(line_of(&json!({"type": "BOOKMARK", "object": {"metadata": metadata}})))
 }
 
 /// A bookmark with the version of an event.

@@ -60,8 +60,7 @@ pub async fn missing() -> Result<Option<String>> {
 
 /// The node that all tests share. `game_server` is the program of its images.
 pub async fn shared(plane: &'static ControlPlane, game_server: &str) -> Result<&'static Node> {
-    NODE.get_or_try_init(|| Node::start(plane, Path::new(game_server)))
-        .await
+    NODE.get_or_try_init(|| Node::start(plane, Path::new(game_server))).await
 }
 
 /// Stops the node, if there is one.
@@ -77,8 +76,7 @@ impl Node {
     /// Publishes an image of another program. `tag` is its `NAME:TAG`.
     pub async fn publish_program(&self, tag: &str, program: &Path) -> Result<()> {
         let layer = image::layer(program, &self.folder).await?;
-        self.registry
-            .publish(tag, &image::from_layer(&layer, program, &[]));
+        self.registry.publish(tag, &image::from_layer(&layer, program, &[]));
         Ok(())
     }
 
@@ -120,10 +118,7 @@ impl Node {
 
     async fn start(plane: &'static ControlPlane, game_server: &Path) -> Result<Self> {
         let target = game_server.ancestors().nth(2);
-        let folder = target
-            .context("programs are in target/PROFILE")?
-            .join("e2e")
-            .join(NAME);
+        let folder = target.context("programs are in target/PROFILE")?.join("e2e").join(NAME);
         if folder.exists() {
             std::fs::remove_dir_all(&folder)?;
         }

@@ -22,16 +22,11 @@ pub fn go_command(program: &Path) -> Command {
 /// Runs a command that must succeed, and returns its standard output.
 pub async fn run(command: &mut Command, stdin: &str) -> Result<String> {
     let line = line(command);
-    let output = output(command, stdin)
-        .await
-        .with_context(|| format!("could not run: {line}"))?;
+    let output = output(command, stdin).await.with_context(|| format!("could not run: {line}"))?;
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     if !output.status.success() {
         let stderr = String::from_utf8_lossy(&output.stderr);
-        bail!(
-            "{line}\n{}\nstdout: {stdout}\nstderr: {stderr}",
-            output.status
-        );
+        bail!("{line}\n{}\nstdout: {stdout}\nstderr: {stderr}", output.status);
     }
     Ok(stdout)
 }
@@ -54,21 +49,14 @@ pub async fn run_unchecked(command: &mut Command) -> Result<CommandOutput> {
     let output = output.with_context(|| format!("could not run: {line}"))?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Ok(CommandOutput {
-        code: output
-            .status
-            .code()
-            .with_context(|| format!("{line}: {}", output.status))?,
+        code: output.status.code().with_context(|| format!("{line}: {}", output.status))?,
         stdout: text(&output.stdout),
         stderr: text(&output.stderr),
     })
 }
 
 async fn output(command: &mut Command, stdin: &str) -> std::io::Result<Output> {
-    command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     let mut child = command.spawn()?;
     if let Some(mut input) = child.stdin.take() {
         // If the program fails before it has read its input, its own error is more useful than this one.
@@ -82,11 +70,7 @@ fn line(command: &Command) -> String {
     let command = command.as_std();
     let quoted = |word: &OsStr| {
         let word = word.to_string_lossy();
-        if word.contains([' ', '"', '{']) {
-            format!("'{word}'")
-        } else {
-            word.into_owned()
-        }
+        if word.contains([' ', '"', '{']) { format!("'{word}'") } else { word.into_owned() }
     };
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(quoted).collect::<Vec<_>>().join(" ")

@@ -33,11 +33,7 @@ impl ConnectProxy {
                 });
             }
         });
-        Ok(ConnectProxy {
-            port,
-            tunnels,
-            _serving: serving,
-        })
+        Ok(ConnectProxy { port, tunnels, _serving: serving })
     }
 
     /// The proxy's URL.

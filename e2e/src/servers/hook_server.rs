@@ -174,19 +174,13 @@ async fn answer(
     let call = Call {
         method: method.to_string(),
         path: uri.path().to_owned(),
-        headers: headers
-            .iter()
-            .map(|(name, value)| (name.to_string(), text(value)))
-            .collect(),
+        headers: headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect(),
         body: String::from_utf8_lossy(&body).into_owned(),
         address,
     };
     let answer = {
         let mut script = script.lock().unwrap_or_else(PoisonError::into_inner);
-        let queued = script
-            .queued
-            .get_mut(&call.path)
-            .and_then(VecDeque::pop_front);
+        let queued = script.queued.get_mut(&call.path).and_then(VecDeque::pop_front);
         let pod_answer = script.by_pod.get(&(address, call.path.clone())).cloned();
         let answer = queued
             .or(pod_answer)
@@ -205,9 +199,7 @@ async fn respond(mut answer: Answer) -> Response {
             Answer::Text(text) => return text.into_response(),
             Answer::Status(code) => {
                 let status = StatusCode::from_u16(code);
-                return status
-                    .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
-                    .into_response();
+                return status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR).into_response();
             }
             Answer::StatusAndText(code, text) => {
                 let status = StatusCode::from_u16(code);

@@ -45,10 +45,7 @@ impl MetricsApi {
         let group = format!("/apis/{GROUP}/{VERSION}");
         let router = Router::new()
             .route(&group, get(resources))
-            .route(
-                &format!("{group}/namespaces/{{namespace}}/{{metric}}"),
-                get(value),
-            )
+            .route(&format!("{group}/namespaces/{{namespace}}/{{metric}}"), get(value))
             .with_state(values.clone());
         let task = tokio::spawn(async move {
             if let Err(error) = axum::serve(TlsListener { tcp, tls }, router).await {
@@ -58,12 +55,7 @@ impl MetricsApi {
         let api = Self { port, values, task };
         case.apply(api.objects(&case.namespace)).await?;
         let available = format!("apiservice/{API_SERVICE}");
-        let wait = [
-            "wait",
-            "--for=condition=Available",
-            "--timeout=60s",
-            &available,
-        ];
+        let wait = ["wait", "--for=condition=Available", "--timeout=60s", &available];
         case.kubectl(&wait).await?;
         Ok(api)
     }
@@ -100,9 +92,7 @@ impl MetricsApi {
 
     /// How often a metric was read since it was set.
     pub fn reads(&self, metric: &str) -> usize {
-        lock(&self.values)
-            .get(metric)
-            .map_or(0, |(_, reads)| *reads)
+        lock(&self.values).get(metric).map_or(0, |(_, reads)| *reads)
     }
 }
 

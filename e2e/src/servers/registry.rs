@@ -62,19 +62,13 @@ impl Registry {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let port = listener.local_addr()?.port();
         let contents = Arc::new(watch::Sender::new(Contents::default()));
-        let router = Router::new()
-            .fallback(answer)
-            .with_state(Arc::clone(&contents));
+        let router = Router::new().fallback(answer).with_state(Arc::clone(&contents));
         let task = tokio::spawn(async move {
             if let Err(error) = axum::serve(listener, router).await {
                 eprintln!("the registry ended: {error}");
             }
         });
-        Ok(Registry {
-            port,
-            contents,
-            task,
-        })
+        Ok(Registry { port, contents, task })
     }
 
     /// The registry's URL on this machine.
@@ -119,19 +113,14 @@ impl Registry {
         self.contents.send_modify(|contents| {
             contents.held.insert(image.clone());
         });
-        Held {
-            contents: Arc::clone(&self.contents),
-            image,
-        }
+        Held { contents: Arc::clone(&self.contents), image }
     }
 
     /// Waits until an image, given by its full name, has been requested.
     pub async fn until_requested(&self, image: &str) {
         let mut contents = self.contents.subscribe();
         // This cannot fail, because `self` holds the sender.
-        let _ = contents
-            .wait_for(|contents| contents.requested.contains(tag_of(image)))
-            .await;
+        let _ = contents.wait_for(|contents| contents.requested.contains(tag_of(image))).await;
     }
 }
 
@@ -175,10 +164,7 @@ async fn answer(State(contents): State<Arc<watch::Sender<Contents>>>, uri: Uri) 
         contents.requested.insert(tag.clone());
     });
     let mut receiver = contents.subscribe();
-    let Ok(contents) = receiver
-        .wait_for(|contents| !contents.held.contains(&tag))
-        .await
-    else {
+    let Ok(contents) = receiver.wait_for(|contents| !contents.held.contains(&tag)).await else {
         return StatusCode::SERVICE_UNAVAILABLE.into_response();
     };
     let digest = contents.tags.get(&tag).map_or(reference, String::as_str);
@@ -191,9 +177,7 @@ async fn answer(State(contents): State<Arc<watch::Sender<Contents>>>, uri: Uri) 
         "manifests" => MANIFEST,
         _ => "application/octet-stream",
     };
-    let headers = [
-        ("content-type", type_.to_owned()),
-        ("docker-content-digest", digest.to_owned()),
-    ];
+    let headers =
+        [("content-type", type_.to_owned()), ("docker-content-digest", digest.to_owned())];
     (headers, bytes).into_response()
 }

@@ -89,9 +89,7 @@ fn web(name: &str, web: Value, fields: &Value) -> Value {
 async fn store(stage: &Stage, runs: impl IntoIterator<Item = Value>) -> Result<Vec<String>> {
     let stored = stream::iter(runs).map(async |run| {
         let stored = stage.store("hookruns", &run).await?;
-        let name = run["metadata"]["name"]
-            .as_str()
-            .context("a HookRun has a name")?;
+        let name = run["metadata"]["name"].as_str().context("a HookRun has a name")?;
         anyhow::Ok(stored.map(|_| name.to_owned()))
     });
     let stored: Vec<_> = stored.buffer_unordered(CONCURRENCY).try_collect().await?;
@@ -152,15 +150,9 @@ async fn an_argument_that_fills_the_memory(stage: &Stage) -> Result<()> {
 /// As many arguments as fit, each with a field reference, in a body that uses them all.
 async fn references_that_take_too_long(stage: &Stage) -> Result<()> {
     let names: Vec<String> = (0..3_000).map(|number| format!("a{number}")).collect();
-    let body: String = names
-        .iter()
-        .map(|name| format!("{{{{ args.{name} }}}}"))
-        .collect();
+    let body: String = names.iter().map(|name| format!("{{{{ args.{name} }}}}")).collect();
     let field = json!({"fieldRef": {"fieldPath": "metadata.name"}});
-    let args: Vec<_> = names
-        .iter()
-        .map(|name| json!({"name": name, "valueFrom": field}))
-        .collect();
+    let args: Vec<_> = names.iter().map(|name| json!({"name": name, "valueFrom": field})).collect();
     let mut many = web(
         "many",
         json!({"url": stage.hooks.url("/many"), "method": "POST", "body": body}),
@@ -208,23 +200,17 @@ async fn connections_that_stay_open(stage: &Stage) -> Result<()> {
         let mut stream = connect_from(u8::try_from(2 + number % 20)?, port).await?;
         if number % 3 == 0 {
             // A refused connection may close during the write.
-            let _ = stream
-                .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
-                .await;
+            let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").await;
         }
         held.push(stream);
     }
     // The kubelet probes from an address of its own. The connections are held, so the time limit only has to be finite.
     for _ in 0..10 {
         let mut probe = connect_from(200, port).await?;
-        probe
-            .write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-            .await?;
+        probe.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await?;
         let mut answer = String::new();
         let read = probe.read_to_string(&mut answer);
-        timeout(Duration::from_secs(60), read)
-            .await
-            .context("the probe timed out")??;
+        timeout(Duration::from_secs(60), read).await.context("the probe timed out")??;
         ensure!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     }
     Ok(())
@@ -250,10 +236,7 @@ async fn owners_that_do_not_exist(stage: &Stage) -> Result<()> {
     })
     .await?;
     let (_, page) = stage.operator.get("/metrics").await?;
-    ensure!(
-        !page.contains("made-up"),
-        "names of missing owners became labels"
-    );
+    ensure!(!page.contains("made-up"), "names of missing owners became labels");
     Ok(())
 }
 
@@ -314,9 +297,8 @@ async fn floods_before_a_response(stage: &Stage) -> Result<()> {
 async fn tokens_that_fill_the_memory(stage: &Stage) -> Result<()> {
     let token = json!({"access_token": "x".repeat(1_000_000), "expires_in": 3600});
     stage.hooks.answer("/token", Answer::Json(token));
-    let keys: serde_json::Map<String, Value> = (0..60)
-        .map(|number| (format!("client-{number}"), json!("x")))
-        .collect();
+    let keys: serde_json::Map<String, Value> =
+        (0..60).map(|number| (format!("client-{number}"), json!("x"))).collect();
     let secret = json!({
         "apiVersion": "v1", "kind": "Secret", "stringData": keys,
         "metadata": {"name": "clients", "labels": {"tkex.tencent.com/hook-access": "true"}},
@@ -341,10 +323,7 @@ async fn a_patch_of_a_foreign_pod(stage: &Stage) -> Result<()> {
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "other"},
         "spec": {"containers": [{"name": "game", "image": "game:v1"}]},
     });
-    stage
-        .store("pods", &pod)
-        .await?
-        .context("the API server refused the pod")?;
+    stage.store("pods", &pod).await?.context("the API server refused the pod")?;
     let field = json!({"path": "metadata.labels.mine", "value": "yes"});
     let patch = json!({"kubernetes": {"function": "patch", "fields": [field]}});
     let args = json!([{"name": "PodName", "value": "other"}]);
@@ -385,10 +364,7 @@ async fn cloud_metadata_addresses(stage: &Stage) -> Result<()> {
 /// Admission reviews of objects with very long names. Any client that reaches the port can send them.
 async fn names_that_fill_the_log(stage: &Stage) -> Result<()> {
     let name = "gamekeeper-webhook";
-    let configuration = stage
-        .plane
-        .get(&crate::addons::webhook::configuration_path(name))
-        .await?;
+    let configuration = stage.plane.get(&crate::addons::webhook::configuration_path(name)).await?;
     let tls = trusting(&configuration)?;
     let object = json!({
         "kind": "GameDeployment", "metadata": {"name": "x".repeat(1 << 20)},
@@ -413,10 +389,7 @@ async fn names_that_fill_the_log(stage: &Stage) -> Result<()> {
         let _ = timeout(Duration::from_secs(10), stream.read_to_end(&mut answer)).await;
     }
     let log = std::fs::read_to_string(stage.operator.log())?;
-    ensure!(
-        log.contains("admitting a pod template"),
-        "the log does not mention the reviews"
-    );
+    ensure!(log.contains("admitting a pod template"), "the log does not mention the reviews");
     match log.lines().map(str::len).max() {
         Some(longest) if longest > 10_000 => bail!("the log has a line of {longest} bytes"),
         _ => Ok(()),

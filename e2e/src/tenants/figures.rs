@@ -94,9 +94,7 @@ impl Stage {
         let (_, page) = self.operator.get("/metrics").await?;
         let victim_label = format!("gd=\"{VICTIM}/");
         let mut reconciles = Reconciles::new();
-        let lines = page
-            .lines()
-            .filter_map(|line| line.strip_prefix(RECONCILES));
+        let lines = page.lines().filter_map(|line| line.strip_prefix(RECONCILES));
         for line in lines.filter(|line| line.contains(&victim_label)) {
             let (bound, rest) = line
                 .strip_prefix("le=\"")
@@ -218,12 +216,8 @@ mod tests {
 
     #[test]
     fn a_quantile_is_interpolated_within_its_bucket() {
-        let reconciles = Reconciles::from([
-            (1_000, 50.0),
-            (2_000, 90.0),
-            (4_000, 100.0),
-            (u64::MAX, 100.0),
-        ]);
+        let reconciles =
+            Reconciles::from([(1_000, 50.0), (2_000, 90.0), (4_000, 100.0), (u64::MAX, 100.0)]);
         assert_eq!(quantile(&reconciles, 0.5), Duration::from_micros(1_000));
         assert_eq!(quantile(&reconciles, 0.7), Duration::from_micros(1_500));
         assert_eq!(quantile(&reconciles, 0.95), Duration::from_micros(3_000));

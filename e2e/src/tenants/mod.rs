@@ -61,13 +61,7 @@ impl Stage {
         let plane = ControlPlane::fair("tenants").await?;
         match Self::set_up(&plane, folder).await {
             Ok((operator, hooks, deliveries)) => {
-                let stage = Stage {
-                    plane,
-                    operator,
-                    hooks,
-                    deliveries,
-                    pods,
-                };
+                let stage = Stage { plane, operator, hooks, deliveries, pods };
                 stage.create_victim().await?;
                 Ok(stage)
             }
@@ -110,10 +104,8 @@ impl Stage {
         let template = hook_template("check", &self.hooks.url("/check"));
         self.apply(VICTIM, &template.to_string()).await?;
         let steps = json!([{"partition": self.pods / 2}, {"hook": {"templateName": "check"}}]);
-        let game = Game::in_place(self.pods)
-            .max_unavailable(self.pods)
-            .pre_inplace("check")
-            .steps(steps);
+        let game =
+            Game::in_place(self.pods).max_unavailable(self.pods).pre_inplace("check").steps(steps);
         self.apply(VICTIM, &game.to_string()).await?;
         self.until_complete().await
     }
@@ -166,9 +158,7 @@ impl Stage {
         let name = crate::workload::GAME;
         let games = format!("/apis/tkex.tencent.com/v1alpha1/namespaces/{VICTIM}/gamedeployments");
         let operation = json!([{"op": "replace", "path": path, "value": image}]);
-        self.plane
-            .patch(&format!("{games}/{name}"), &operation)
-            .await?;
+        self.plane.patch(&format!("{games}/{name}"), &operation).await?;
         self.until_complete().await?;
         Ok(started.elapsed())
     }
@@ -176,10 +166,7 @@ impl Stage {
     /// The current lease.
     pub async fn lease(&self) -> Result<Lease> {
         let path = "/apis/coordination.k8s.io/v1/namespaces";
-        let lease = self
-            .plane
-            .get(&format!("{path}/{SYSTEM}/leases/gamekeeper"))
-            .await?;
+        let lease = self.plane.get(&format!("{path}/{SYSTEM}/leases/gamekeeper")).await?;
         let spec = &lease["spec"];
         Ok(Lease {
             holder: spec["holderIdentity"].clone(),

@@ -112,8 +112,7 @@ impl Game {
 
     /// Guards the pods (spec.protection). A hook that refuses is run again after a second.
     pub fn guarded(self) -> Self {
-        self.set("/spec/protection/pods", "Guarded")
-            .set("/spec/protection/askAgainSeconds", 1)
+        self.set("/spec/protection/pods", "Guarded").set("/spec/protection/askAgainSeconds", 1)
     }
 
     /// Sets the hook before in-place updates.
@@ -123,10 +122,7 @@ impl Game {
 
     /// Sets the hook after in-place updates.
     pub fn post_inplace(self, template: &str) -> Self {
-        self.set(
-            "/spec/postInplaceUpdateStrategy/hook/templateName",
-            template,
-        )
+        self.set("/spec/postInplaceUpdateStrategy/hook/templateName", template)
     }
 
     /// Sets the image of the template's container.

@@ -3,15 +3,8 @@
 use anyhow::{Context, Result};
 
 /// The columns of both kinds of workloads.
-pub const WORKLOAD_COLUMNS: [&str; 7] = [
-    "NAME",
-    "DESIRED",
-    "UPDATED",
-    "UPDATED_READY",
-    "READY",
-    "TOTAL",
-    "AGE",
-];
+pub const WORKLOAD_COLUMNS: [&str; 7] =
+    ["NAME", "DESIRED", "UPDATED", "UPDATED_READY", "READY", "TOTAL", "AGE"];
 
 /// A table.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,10 +39,7 @@ impl Table {
             let cells = starts.iter().copied().zip(ends);
             cells.map(|range| cut(range).trim().to_owned()).collect()
         };
-        Table {
-            headings: cells(head),
-            lines: lines.map(cells).collect(),
-        }
+        Table { headings: cells(head), lines: lines.map(cells).collect() }
     }
 
     /// One column, by its heading.
@@ -57,11 +47,7 @@ impl Table {
         let position = self.headings.iter().position(|found| found == heading);
         let position =
             position.with_context(|| format!("no column {heading} in {:?}", self.headings))?;
-        Ok(self
-            .lines
-            .iter()
-            .map(|line| line[position].as_str())
-            .collect())
+        Ok(self.lines.iter().map(|line| line[position].as_str()).collect())
     }
 
     /// The table without a column, such as one with ages.

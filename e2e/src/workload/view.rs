@@ -40,10 +40,7 @@ pub struct Condition {
 impl View {
     /// A number in the workload; 0 if it is not set.
     pub fn number(&self, pointer: &str) -> i64 {
-        self.game
-            .pointer(pointer)
-            .and_then(Value::as_i64)
-            .unwrap_or(0)
+        self.game.pointer(pointer).and_then(Value::as_i64).unwrap_or(0)
     }
 
     /// A string in the workload; empty if it is not set.
@@ -91,9 +88,7 @@ impl View {
     pub fn pause_reasons(&self) -> Vec<&str> {
         let conditions = self.game.pointer("/status/pauseConditions");
         let conditions = conditions.and_then(Value::as_array);
-        conditions.map_or_else(Vec::new, |all| {
-            all.iter().map(|c| text(c, "/reason")).collect()
-        })
+        conditions.map_or_else(Vec::new, |all| all.iter().map(|c| text(c, "/reason")).collect())
     }
 
     /// Pod names and phases in one of the status's lists of hook conditions (`preDelete`, ...).
@@ -181,10 +176,7 @@ impl View {
     pub fn summary(&self) -> String {
         let status = serde_json::to_string(&self.game["status"]).unwrap_or_default();
         let pods = self.pods.iter().map(Pod::summary);
-        let runs = self
-            .runs
-            .iter()
-            .map(|run| format!("{} {}", run.name(), run.phase()));
+        let runs = self.runs.iter().map(|run| format!("{} {}", run.name(), run.phase()));
         let lines: Vec<String> = pods.chain(runs).collect();
         format!(
             "counts {:?}, paused {}, status {status}\n  {}",
@@ -254,8 +246,7 @@ impl Pod {
     /// Address.
     pub fn ip(&self) -> Result<IpAddr> {
         let ip = text(&self.0, "/status/podIP");
-        ip.parse()
-            .with_context(|| format!("{} has no address: {ip:?}", self.name()))
+        ip.parse().with_context(|| format!("{} has no address: {ip:?}", self.name()))
     }
 
     fn summary(&self) -> String {
@@ -267,16 +258,8 @@ impl Pod {
             object::phase(&self.0),
             self.is_ready(),
             self.restarts(),
-            if self.waits_for_hook() {
-                " deleting"
-            } else {
-                ""
-            },
-            if self.is_terminating() {
-                " terminating"
-            } else {
-                ""
-            },
+            if self.waits_for_hook() { " deleting" } else { "" },
+            if self.is_terminating() { " terminating" } else { "" },
         )
     }
 }
@@ -310,8 +293,6 @@ impl Run {
     /// Value of an argument.
     pub fn argument(&self, name: &str) -> Option<&str> {
         let args = object::arguments(&self.0, "/spec/args");
-        args.into_iter()
-            .find(|(key, _)| *key == name)
-            .map(|(_, value)| value)
+        args.into_iter().find(|(key, _)| *key == name).map(|(_, value)| value)
     }
 }

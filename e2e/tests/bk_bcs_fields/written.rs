@@ -36,10 +36,7 @@ pub(super) fn images_by_pod(events: &[Event]) -> BTreeMap<String, Vec<Vec<String
     for event in events {
         let images = images(event);
         if !images.is_empty() {
-            by_pod
-                .entry(pod(event).to_owned())
-                .or_default()
-                .push(images);
+            by_pod.entry(pod(event).to_owned()).or_default().push(images);
         }
     }
     by_pod
@@ -143,11 +140,7 @@ pub(super) fn ensure_status_is_complete(
     for event in case.events()?.iter().filter(|it| it.resource() == plural) {
         let status = event.request_object.as_ref().map(|it| &it["status"]);
         let mut written_fields = BTreeSet::new();
-        add_fields(
-            status.unwrap_or(&json!(null)),
-            "status",
-            &mut written_fields,
-        );
+        add_fields(status.unwrap_or(&json!(null)), "status", &mut written_fields);
         missing.retain(|field| !written_fields.contains(field));
     }
     ensure!(missing.is_empty(), "never written: {missing:#?}");

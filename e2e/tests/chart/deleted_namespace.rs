@@ -36,17 +36,12 @@ async fn check(plane: &ControlPlane, folder: &Path) -> Result<()> {
     operator.start().await?;
     guard::create_workload(plane).await?;
     operator.terminate().await?;
-    plane
-        .kubectl_line(&format!("delete namespace {SYSTEM}"))
-        .await?;
+    plane.kubectl_line(&format!("delete namespace {SYSTEM}")).await?;
     let delete = ["delete", "pods", "--all", "-n", guard::NAMESPACE];
     let Err(error) = plane.kubectl(&delete, "").await else {
         bail!("guarded pods can be deleted");
     };
-    ensure!(
-        format!("{error:#}").contains("players may be on"),
-        "{error:#}"
-    );
+    ensure!(format!("{error:#}").contains("players may be on"), "{error:#}");
 
     let shell = Shell::admin(plane).await?;
     let runbooks = std::fs::read_to_string(repository().join("docs/operations.md"))?;

@@ -21,9 +21,7 @@ pub async fn create_workload(plane: &ControlPlane) -> Result<()> {
     let template = hook_template("test", "http://unreachable.invalid/");
     let game = Game::in_place(1).pre_delete("test").guarded();
     for manifest in [template.to_string(), game.to_string()] {
-        plane
-            .kubectl(&["apply", "-n", NAMESPACE, "-f", "-"], &manifest)
-            .await?;
+        plane.kubectl(&["apply", "-n", NAMESPACE, "-f", "-"], &manifest).await?;
     }
     ensure_guarded(plane).await
 }
@@ -87,32 +85,20 @@ pub async fn ensure_nothing_left(plane: &ControlPlane) -> Result<()> {
 pub async fn delete_workload(plane: &ControlPlane) -> Result<()> {
     let name = format!("gamedeployment/{GAME}");
     let patch = r#"-p={"spec":{"protection":{"pods":"None"}}}"#;
-    plane
-        .kubectl(
-            &["patch", &name, "-n", NAMESPACE, "--type=merge", patch],
-            "",
-        )
-        .await?;
+    plane.kubectl(&["patch", &name, "-n", NAMESPACE, "--type=merge", patch], "").await?;
     eventually("the guard is removed", LIMIT, async || {
         let finalizers = game(plane).await?["metadata"]["finalizers"].take();
         let budgets = ["get", "poddisruptionbudgets", "-n", NAMESPACE, "-o", "name"];
         let budgets = plane.kubectl(&budgets, "").await?;
-        ensure!(
-            finalizers.is_null() && budgets.is_empty(),
-            "{finalizers} {budgets}"
-        );
+        ensure!(finalizers.is_null() && budgets.is_empty(), "{finalizers} {budgets}");
         Ok(())
     })
     .await?;
-    plane
-        .kubectl(&["delete", &name, "-n", NAMESPACE], "")
-        .await?;
+    plane.kubectl(&["delete", &name, "-n", NAMESPACE], "").await?;
     Ok(())
 }
 
 async fn game(plane: &ControlPlane) -> Result<Value> {
     let path = "/apis/tkex.tencent.com/v1alpha1/namespaces";
-    plane
-        .get(&format!("{path}/{NAMESPACE}/gamedeployments/{GAME}"))
-        .await
+    plane.get(&format!("{path}/{NAMESPACE}/gamedeployments/{GAME}")).await
 }

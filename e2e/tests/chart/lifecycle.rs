@@ -54,14 +54,8 @@ async fn lifecycle(plane: &ControlPlane, folder: &Path) -> Result<()> {
         "--timeout=180s",
     ];
     let notes = plane.helm(&install).await?;
-    ensure!(
-        notes.contains("rollout status deployment/gamekeeper"),
-        "{notes}"
-    );
-    kubectl(&format!(
-        "rollout status deployment/gamekeeper -n {SYSTEM} --timeout=10s"
-    ))
-    .await?;
+    ensure!(notes.contains("rollout status deployment/gamekeeper"), "{notes}");
+    kubectl(&format!("rollout status deployment/gamekeeper -n {SYSTEM} --timeout=10s")).await?;
     let nodes = format!("get pods -n {SYSTEM} -o jsonpath={{.items[*].spec.nodeName}}");
     let nodes = kubectl(&nodes).await?;
     let nodes: BTreeSet<&str> = nodes.split(' ').collect();
@@ -70,14 +64,9 @@ async fn lifecycle(plane: &ControlPlane, folder: &Path) -> Result<()> {
     let mut operator = Operator::installed(plane, SYSTEM, "gamekeeper", folder).await?;
     operator.start().await?;
     let game = Game::in_place(3).to_string();
-    plane
-        .kubectl(&["apply", "-n", GAMES, "-f", "-"], &game)
-        .await?;
+    plane.kubectl(&["apply", "-n", GAMES, "-f", "-"], &game).await?;
     until_ready(plane, 3).await?;
-    let uid = kubectl(&format!(
-        "get gamedeployments -n {GAMES} -o jsonpath={{..uid}}"
-    ))
-    .await?;
+    let uid = kubectl(&format!("get gamedeployments -n {GAMES} -o jsonpath={{..uid}}")).await?;
 
     guard::create_workload(plane).await?;
     let certificates = trusted_certificates(plane, &operator).await?;
@@ -94,16 +83,11 @@ async fn lifecycle(plane: &ControlPlane, folder: &Path) -> Result<()> {
         "--timeout=180s",
     ];
     plane.helm(&upgrade).await?;
-    eventually(
-        "the new short name is served",
-        Duration::from_secs(30),
-        async || kubectl(&format!("get brandnew -n {GAMES}")).await,
-    )
+    eventually("the new short name is served", Duration::from_secs(30), async || {
+        kubectl(&format!("get brandnew -n {GAMES}")).await
+    })
     .await?;
-    kubectl(&format!(
-        "scale gamedeployment --all -n {GAMES} --replicas=4"
-    ))
-    .await?;
+    kubectl(&format!("scale gamedeployment --all -n {GAMES} --replicas=4")).await?;
     until_ready(plane, 4).await?;
     guard::ensure_guarded(plane).await?;
     let kept = trusted_certificates(plane, &operator).await?;
@@ -120,9 +104,7 @@ async fn lifecycle(plane: &ControlPlane, folder: &Path) -> Result<()> {
     operator.terminate().await?;
     ensure_permitted(plane, &operator)?;
 
-    plane
-        .helm(&["uninstall", "gamekeeper", "--namespace", SYSTEM, "--wait"])
-        .await?;
+    plane.helm(&["uninstall", "gamekeeper", "--namespace", SYSTEM, "--wait"]).await?;
     kubectl("wait --for=condition=Established crd --all --timeout=10s").await?;
     let left = kubectl(
         "get clusterroles,clusterrolebindings,roles,rolebindings,serviceaccounts,secrets,deployments,jobs,services,\
@@ -132,33 +114,21 @@ async fn lifecycle(plane: &ControlPlane, folder: &Path) -> Result<()> {
     )
     .await?;
     ensure!(left.is_empty(), "uninstalling leaves {left}");
-    let kept = kubectl(&format!(
-        "get gamedeployments -n {GAMES} -o jsonpath={{..uid}}"
-    ))
-    .await?;
+    let kept = kubectl(&format!("get gamedeployments -n {GAMES} -o jsonpath={{..uid}}")).await?;
     ensure!(kept == uid, "{uid} became {kept}");
 
     install_for_one_namespace(plane, folder).await?;
     // The same release may reuse the CRDs; another release must take ownership of them.
     plane.helm(&install).await?;
-    plane
-        .helm(&["uninstall", "gamekeeper", "--namespace", SYSTEM])
-        .await?;
+    plane.helm(&["uninstall", "gamekeeper", "--namespace", SYSTEM]).await?;
     let other = ["install", "other", CHART, "--namespace", SYSTEM];
     let error = plane.helm(&other).await;
     let error = error.err().map(|error| format!("{error:#}"));
-    ensure!(
-        error
-            .as_ref()
-            .is_some_and(|it| it.contains("cannot be imported")),
-        "{error:?}"
-    );
+    ensure!(error.as_ref().is_some_and(|it| it.contains("cannot be imported")), "{error:?}");
     // Helm before 3.17 cannot take ownership.
     let help = plane.helm(&["install", "--help"]).await?;
     if help.contains("--take-ownership") {
-        plane
-            .helm(&[other.as_slice(), &["--take-ownership"]].concat())
-            .await?;
+        plane.helm(&[other.as_slice(), &["--take-ownership"]].concat()).await?;
     }
     Ok(())
 }
@@ -191,10 +161,7 @@ pub async fn trusted_certificates(plane: &ControlPlane, operator: &Operator) -> 
     let client_config = &configuration["webhooks"][0]["clientConfig"];
     let field = |name: &str| client_config["service"][name].as_str().unwrap_or_default();
     let host = format!("{}.{}.svc", field("name"), field("namespace"));
-    ensure!(
-        host == "gamekeeper-webhook.gamekeeper-system.svc",
-        "{client_config:#}"
-    );
+    ensure!(host == "gamekeeper-webhook.gamekeeper-system.svc", "{client_config:#}");
     tls_handshake(&configuration, operator.webhook_port()?, &host).await?;
     let secret = format!("/api/v1/namespaces/{SYSTEM}/secrets/gamekeeper-webhook");
     let data = plane.get(&secret).await?["data"].clone();
@@ -206,31 +173,11 @@ pub async fn trusted_certificates(plane: &ControlPlane, operator: &Operator) -> 
 async fn install_for_one_namespace(plane: &ControlPlane, folder: &Path) -> Result<()> {
     let values = "crds.install=false,watchNamespace=games,\
         hooks.secrets[0].namespace=games,hooks.secrets[0].names={match-api}";
-    let install = [
-        "install",
-        "keeper",
-        CHART,
-        "--namespace=team",
-        "--set",
-        values,
-        "--wait",
-    ];
+    let install = ["install", "keeper", CHART, "--namespace=team", "--set", values, "--wait"];
     plane.helm(&install).await?;
     let mut operator = Operator::installed(plane, "team", "keeper-gamekeeper", folder).await?;
     operator.start().await?;
-    plane
-        .kubectl(
-            &[
-                "scale",
-                "gamedeployment",
-                "--all",
-                "-n",
-                GAMES,
-                "--replicas=2",
-            ],
-            "",
-        )
-        .await?;
+    plane.kubectl(&["scale", "gamedeployment", "--all", "-n", GAMES, "--replicas=2"], "").await?;
     until_ready(plane, 2).await?;
     operator.terminate().await?;
     ensure_permitted(plane, &operator)?;
@@ -247,18 +194,11 @@ async fn install_for_one_namespace(plane: &ControlPlane, folder: &Path) -> Resul
         ("create", "podtemplates", SYSTEM, false),
     ] {
         let name = operator.username();
-        let request = [
-            "auth", "can-i", verb, resource, "-n", namespace, "--as", &name,
-        ];
+        let request = ["auth", "can-i", verb, resource, "-n", namespace, "--as", &name];
         let is_permitted = plane.kubectl(&request, "").await.is_ok();
-        ensure!(
-            is_permitted == allowed,
-            "{verb} {resource} in {namespace}: {is_permitted}"
-        );
+        ensure!(is_permitted == allowed, "{verb} {resource} in {namespace}: {is_permitted}");
     }
-    plane
-        .helm(&["uninstall", "keeper", "--namespace=team"])
-        .await?;
+    plane.helm(&["uninstall", "keeper", "--namespace=team"]).await?;
     Ok(())
 }
 
@@ -266,15 +206,7 @@ async fn install_for_one_namespace(plane: &ControlPlane, folder: &Path) -> Resul
 async fn until_ready(plane: &ControlPlane, replicas: u32) -> Result<()> {
     let counts = format!("--for=jsonpath={{.status.updatedReadyReplicas}}={replicas}");
     for condition in [counts.as_str(), "--for=condition=Ready"] {
-        let wait = [
-            "wait",
-            "gamedeployment",
-            "--all",
-            "-n",
-            GAMES,
-            "--timeout=120s",
-            condition,
-        ];
+        let wait = ["wait", "gamedeployment", "--all", "-n", GAMES, "--timeout=120s", condition];
         plane.kubectl(&wait, "").await?;
     }
     Ok(())
@@ -285,10 +217,7 @@ fn ensure_permitted(plane: &ControlPlane, operator: &Operator) -> Result<()> {
     for namespace in [GAMES, SYSTEM, "team", ""] {
         let mut events = plane.audit.writes(namespace)?;
         events.retain(|event| event.user.username == operator.username());
-        let refused: Vec<_> = events
-            .iter()
-            .filter_map(|it| it.missing_permission())
-            .collect();
+        let refused: Vec<_> = events.iter().filter_map(|it| it.missing_permission()).collect();
         ensure!(refused.is_empty(), "{refused:#?}");
     }
     Ok(())
@@ -302,11 +231,7 @@ async fn newer_chart(folder: &Path) -> Result<String> {
     run(&mut cp, "").await?;
     for (file, old, new) in [
         ("Chart.yaml", "\nversion: 0.1.0\n", "\nversion: 0.1.1\n"),
-        (
-            "files/crds/gamedeployments.yaml",
-            "    - gd\n",
-            "    - gd\n    - brandnew\n",
-        ),
+        ("files/crds/gamedeployments.yaml", "    - gd\n", "    - gd\n    - brandnew\n"),
     ] {
         let text = std::fs::read_to_string(copy.join(file))?;
         ensure!(text.contains(old), "{file} has no {old:?}");

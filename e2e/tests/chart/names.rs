@@ -6,10 +6,7 @@ use e2e::cluster::chart::render_as;
 use judge::object::text;
 use serde_json::Value;
 
-e2e::tests![
-    names_are_valid_in_every_release,
-    a_namespace_may_look_like_a_number,
-];
+e2e::tests![names_are_valid_in_every_release, a_namespace_may_look_like_a_number,];
 
 /// Values that together render all objects of the chart. Lifecycle hooks cannot be combined with watchNamespace.
 const ALL_OBJECTS: [&str; 2] = [
@@ -19,24 +16,15 @@ const ALL_OBJECTS: [&str; 2] = [
 ];
 
 async fn names_are_valid_in_every_release(case: &mut Case) -> Result<()> {
-    for release in [
-        "a-release-with-the-longest-name-that-helm-accepts-123",
-        "games.example.com",
-    ] {
+    for release in ["a-release-with-the-longest-name-that-helm-accepts-123", "games.example.com"] {
         for values in ALL_OBJECTS {
             let options = ["--set", values];
             let plane = case.plane();
-            let installed = plane
-                .render_installed(release, "elsewhere", &options)
-                .await?;
+            let installed = plane.render_installed(release, "elsewhere", &options).await?;
             let rendered = render_as(&plane.helm, release, "elsewhere", &options).await?;
             for object in installed.iter().chain(&rendered) {
                 let (kind, name) = (text(object, "/kind"), text(object, "/metadata/name"));
-                ensure!(
-                    is_valid(kind, name),
-                    "{kind} {name}: {} characters",
-                    name.len()
-                );
+                ensure!(is_valid(kind, name), "{kind} {name}: {} characters", name.len());
             }
         }
     }

@@ -56,9 +56,7 @@ async fn umbrella(folder: &Path) -> Result<String> {
     });
     std::fs::write(chart.join("values.yaml"), values.to_string())?;
     let mut copy = Command::new("cp");
-    copy.arg("-r")
-        .arg(repository().join(CHART))
-        .arg(chart.join("charts/gamekeeper"));
+    copy.arg("-r").arg(repository().join(CHART)).arg(chart.join("charts/gamekeeper"));
     run(&mut copy, "").await?;
     Ok(chart.to_string_lossy().into_owned())
 }
@@ -90,9 +88,7 @@ async fn check(plane: &ControlPlane, folder: &Path) -> Result<()> {
     let install = format!("install platform {chart} -n {SYSTEM} --wait --timeout=180s");
     let install: Vec<&str> = install.split(' ').collect();
     plane.helm(&install).await?;
-    let pods = plane
-        .get(&format!("/api/v1/namespaces/{SYSTEM}/pods"))
-        .await?;
+    let pods = plane.get(&format!("/api/v1/namespaces/{SYSTEM}/pods")).await?;
     let pods = pods["items"].as_array().context("no list")?;
     ensure!(pods.len() == 2, "{pods:#?}");
     for pod in pods {
@@ -109,9 +105,7 @@ async fn check(plane: &ControlPlane, folder: &Path) -> Result<()> {
 
     plane.helm(&["uninstall", "platform", "-n", SYSTEM]).await?;
     let writes = plane.audit.writes(SYSTEM)?;
-    let mut created = writes
-        .iter()
-        .filter(|it| it.verb == "create" && it.resource() == "pods");
+    let mut created = writes.iter().filter(|it| it.verb == "create" && it.resource() == "pods");
     let pod = created.find_map(|it| {
         let pod = it.response_object.as_ref()?;
         let component = text(pod, "/metadata/labels/app.kubernetes.io~1component");
@@ -126,10 +120,7 @@ fn ensure_as_configured(pod: &Value) -> Result<()> {
     let spec = &pod["spec"];
     let image = text(spec, "/containers/0/image");
     ensure!(image == "registry.example.com/gamekeeper:0.1.0", "{spec:#}");
-    ensure!(
-        spec["imagePullSecrets"] == json!([{"name": "registry"}]),
-        "{spec:#}"
-    );
+    ensure!(spec["imagePullSecrets"] == json!([{"name": "registry"}]), "{spec:#}");
     ensure!(spec["securityContext"]["runAsUser"] == USER, "{spec:#}");
     let labels = &pod["metadata"]["labels"];
     ensure!(labels["team"] == "platform", "{labels:#}");

@@ -40,10 +40,8 @@ pub async fn use_valid_pod_addresses(plane: &ControlPlane) -> Result<()> {
 pub async fn ensure_services_reach_pods(plane: &ControlPlane) -> Result<()> {
     for (service, port) in [("gamekeeper-webhook", 9443), ("gamekeeper-metrics", 8080)] {
         let description = format!("{service} reaches the pods");
-        eventually(&description, LIMIT, async || {
-            ensure_reaches_pods(plane, service, port).await
-        })
-        .await?;
+        eventually(&description, LIMIT, async || ensure_reaches_pods(plane, service, port).await)
+            .await?;
     }
     let budget = format!("/apis/policy/v1/namespaces/{SYSTEM}/poddisruptionbudgets/gamekeeper");
     eventually("one pod may be evicted", LIMIT, async || {
@@ -58,9 +56,7 @@ pub async fn ensure_services_reach_pods(plane: &ControlPlane) -> Result<()> {
 async fn ensure_reaches_pods(plane: &ControlPlane, service: &str, port: u16) -> Result<()> {
     let pods = format!("/api/v1/namespaces/{SYSTEM}/pods?labelSelector=app.kubernetes.io/instance");
     let pods = items(plane.get(&format!("{pods}=gamekeeper")).await?)?;
-    let pods = pods
-        .iter()
-        .filter_map(|pod| pod["status"]["podIP"].as_str());
+    let pods = pods.iter().filter_map(|pod| pod["status"]["podIP"].as_str());
     let pods: BTreeSet<&str> = pods.collect();
     ensure!(pods.len() == 2, "{pods:?}");
     let slices = format!("/apis/discovery.k8s.io/v1/namespaces/{SYSTEM}/endpointslices");
@@ -70,9 +66,7 @@ async fn ensure_reaches_pods(plane: &ControlPlane, service: &str, port: u16) -> 
     let ports = slices[0]["ports"].as_array().context("no ports")?;
     ensure!(ports.len() == 1 && ports[0]["port"] == port, "{ports:#?}");
     let endpoints = slices[0]["endpoints"].as_array().context("no endpoints")?;
-    let ready = endpoints
-        .iter()
-        .filter(|it| it["conditions"]["ready"] == true);
+    let ready = endpoints.iter().filter(|it| it["conditions"]["ready"] == true);
     let ready = ready.filter_map(|it| it["addresses"][0].as_str());
     let ready: BTreeSet<&str> = ready.collect();
     ensure!(ready == pods, "{ready:?} instead of {pods:?}");
@@ -87,15 +81,8 @@ fn items(mut list: Value) -> Result<Vec<Value>> {
 pub async fn roll_back(plane: &ControlPlane) -> Result<()> {
     ensure!(kinds(plane).await?.contains("brandnew"));
     let before = identities(plane).await?;
-    let rollback = [
-        "rollback",
-        "gamekeeper",
-        "1",
-        "--namespace",
-        SYSTEM,
-        "--wait",
-        "--timeout=180s",
-    ];
+    let rollback =
+        ["rollback", "gamekeeper", "1", "--namespace", SYSTEM, "--wait", "--timeout=180s"];
     plane.helm(&rollback).await?;
     eventually("the short name is no longer served", LIMIT, async || {
         let kinds = kinds(plane).await?;
@@ -136,10 +123,7 @@ pub async fn ensure_upgrade_restores_secret(
     plane.helm(upgrade).await?;
     eventually("a new certificate is served", LIMIT, async || {
         let [after, _] = trusted_certificates(plane, operator).await?;
-        ensure!(
-            after["tls.crt"] != before["tls.crt"],
-            "the old certificate is still served"
-        );
+        ensure!(after["tls.crt"] != before["tls.crt"], "the old certificate is still served");
         Ok(())
     })
     .await?;
@@ -156,10 +140,7 @@ async fn ensure_bad_manifest_is_refused(plane: &ControlPlane, operator: &Operato
             Ok(output) => bail!("{output}"),
             Err(error) => format!("{error:#}"),
         };
-        ensure!(
-            error.contains("spec.metrics[0].successCondition: "),
-            "{error}"
-        );
+        ensure!(error.contains("spec.metrics[0].successCondition: "), "{error}");
         Ok(())
     })
     .await

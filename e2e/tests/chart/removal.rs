@@ -38,10 +38,7 @@ async fn check(plane: &ControlPlane, folder: &Path) -> Result<()> {
     plane.create_namespace(SYSTEM).await?;
     // No node has this label, so no pod can be scheduled.
     let values = "nodeSelector.pool=absent,uninstall.deadlineSeconds=10";
-    helm(&format!(
-        "install gamekeeper {CHART} -n {SYSTEM} --set {values}"
-    ))
-    .await?;
+    helm(&format!("install gamekeeper {CHART} -n {SYSTEM} --set {values}")).await?;
     let mut operator = Operator::installed(plane, SYSTEM, "gamekeeper", folder).await?;
     operator.start().await?;
     guard::create_workload(plane).await?;

@@ -13,36 +13,21 @@ use serde_json::{Value, json};
 
 use super::{SYSTEM, guard, of_kind};
 
-e2e::tests![
-    a_rendered_chart_has_no_hooks,
-    rendered_manifests_are_applied_again_with_another_image,
-];
+e2e::tests![a_rendered_chart_has_no_hooks, rendered_manifests_are_applied_again_with_another_image,];
 
 /// Values that together render all hooks.
 const HOOKS: &str = "--set=bootstrapHooks.configMap=b,bootstrapHooks.image=b";
 
 /// kubectl apply creates hooks like all other objects.
 async fn a_rendered_chart_has_no_hooks(case: &mut Case) -> Result<()> {
-    for values in [
-        "uninstall.job=Auto",
-        "uninstall.job=CronJob",
-        "uninstall.job=None",
-    ] {
+    for values in ["uninstall.job=Auto", "uninstall.job=CronJob", "uninstall.job=None"] {
         let objects = render(&case.plane().helm, &["--set", values, HOOKS]).await?;
-        let annotated = objects
-            .iter()
-            .find(|it| it.to_string().contains("helm.sh/hook"));
+        let annotated = objects.iter().find(|it| it.to_string().contains("helm.sh/hook"));
         ensure!(annotated.is_none(), "{values}: {annotated:#?}");
         ensure!(of_kind(&objects, "Job").is_empty(), "{values}");
         let by_hand = of_kind(&objects, "CronJob");
-        ensure!(
-            by_hand.len() == usize::from(values != "uninstall.job=None"),
-            "{values}"
-        );
-        ensure!(
-            by_hand.iter().all(|it| it["spec"]["suspend"] == true),
-            "{by_hand:#?}"
-        );
+        ensure!(by_hand.len() == usize::from(values != "uninstall.job=None"), "{values}");
+        ensure!(by_hand.iter().all(|it| it["spec"]["suspend"] == true), "{by_hand:#?}");
         let changes_deployments = |rule: &Value| {
             rule["resources"].to_string().contains("\"deployments\"")
                 && rule["verbs"].to_string().contains("patch")
@@ -56,9 +41,7 @@ async fn a_rendered_chart_has_no_hooks(case: &mut Case) -> Result<()> {
         let options = [format!("--set=uninstall.job={values}")];
         let options = options.each_ref().map(String::as_str);
         let plane = case.plane();
-        let objects = plane
-            .render_installed("gamekeeper", SYSTEM, &options)
-            .await?;
+        let objects = plane.render_installed("gamekeeper", SYSTEM, &options).await?;
         ensure!(of_kind(&objects, "Job").len() == hooks, "{values}");
     }
     Ok(())
@@ -74,9 +57,7 @@ async fn rendered_manifests_are_applied_again_with_another_image(case: &mut Case
 async fn check(plane: &ControlPlane, folder: &Path) -> Result<()> {
     plane.create_namespace(SYSTEM).await?;
     let image = |tag: &str| format!("--set=image.tag={tag}");
-    plane
-        .apply(&render(&plane.helm, &[&image("first")]).await?)
-        .await?;
+    plane.apply(&render(&plane.helm, &[&image("first")]).await?).await?;
     let mut operator = Operator::installed(plane, SYSTEM, "gamekeeper", folder).await?;
     operator.start().await?;
     guard::create_workload(plane).await?;
@@ -90,9 +71,7 @@ async fn check(plane: &ControlPlane, folder: &Path) -> Result<()> {
 
     // A tool that renders in the cluster gets the hooks, and creates them like all other objects.
     for tag in ["third", "fourth"] {
-        let hooks = plane
-            .render_installed("gamekeeper", SYSTEM, &[&image(tag)])
-            .await?;
+        let hooks = plane.render_installed("gamekeeper", SYSTEM, &[&image(tag)]).await?;
         ensure!(of_kind(&hooks, "Job").len() == 1, "no Job");
         plane.apply(&hooks).await?;
         let args = arguments(of_kind(&hooks, "Job")[0])?;
@@ -102,12 +81,7 @@ async fn check(plane: &ControlPlane, folder: &Path) -> Result<()> {
         ensure_goes_on(plane, tag).await?;
     }
     remove_by_hand(plane, &mut operator).await?;
-    plane
-        .kubectl(
-            &["delete", "--ignore-not-found", "-f", "-"],
-            &list(&objects),
-        )
-        .await?;
+    plane.kubectl(&["delete", "--ignore-not-found", "-f", "-"], &list(&objects)).await?;
     let pods = ["delete", "pods", "--all", "-n", guard::NAMESPACE];
     plane.kubectl(&pods, "").await?;
     Ok(())
@@ -128,16 +102,11 @@ async fn ensure_goes_on(plane: &ControlPlane, tag: &str) -> Result<()> {
 async fn remove_by_hand(plane: &ControlPlane, operator: &mut Operator) -> Result<()> {
     let create = format!("create job unguard -n {SYSTEM} --from=cronjob/gamekeeper-unguard");
     plane.kubectl_line(&create).await?;
-    let job = plane
-        .get(&format!("/apis/batch/v1/namespaces/{SYSTEM}/jobs/unguard"))
-        .await?;
+    let job = plane.get(&format!("/apis/batch/v1/namespaces/{SYSTEM}/jobs/unguard")).await?;
     let args = arguments(&job)?;
     let refused = operator.run(&words(&args)).await?;
     let expected = "gamekeeper has 2 replicas, so no guard was removed";
-    ensure!(
-        refused.code == 1 && refused.stderr.contains(expected),
-        "{refused:?}"
-    );
+    ensure!(refused.code == 1 && refused.stderr.contains(expected), "{refused:?}");
     guard::ensure_guarded(plane).await?;
 
     let scale = format!("scale deployment gamekeeper -n {SYSTEM} --replicas=0");
@@ -151,9 +120,7 @@ async fn remove_by_hand(plane: &ControlPlane, operator: &mut Operator) -> Result
 /// The arguments of a Job.
 pub(super) fn arguments(job: &Value) -> Result<Vec<String>> {
     let args = job.pointer("/spec/template/spec/containers/0/args");
-    Ok(serde_json::from_value(
-        args.context("no arguments")?.clone(),
-    )?)
+    Ok(serde_json::from_value(args.context("no arguments")?.clone())?)
 }
 
 pub(super) fn words(args: &[String]) -> Vec<&str> {

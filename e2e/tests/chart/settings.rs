@@ -74,22 +74,13 @@ async fn each_setting_is_rendered(case: &mut Case) -> Result<()> {
         let place = place.replace("POD", "/spec/template/spec");
         let found = object.pointer(&place);
         let expected: Value = serde_json::from_str(expected)?;
-        ensure!(
-            found == Some(&expected),
-            "{setting}: {place} is {found:?}: {object:#}"
-        );
+        ensure!(found == Some(&expected), "{setting}: {place} is {found:?}: {object:#}");
     }
     // The policies exempt the operator under the name of its account.
     let objects = render(&case.plane().helm, &["--set=serviceAccount.name=runner"]).await?;
     let text = Value::from(objects).to_string();
-    ensure!(
-        text.contains("system:serviceaccount:gamekeeper-system:runner"),
-        "{text}"
-    );
-    ensure!(
-        !text.contains("system:serviceaccount:gamekeeper-system:gamekeeper"),
-        "{text}"
-    );
+    ensure!(text.contains("system:serviceaccount:gamekeeper-system:runner"), "{text}");
+    ensure!(!text.contains("system:serviceaccount:gamekeeper-system:gamekeeper"), "{text}");
     // Nodes of other operating systems cannot run the image.
     let objects = render(&case.plane().helm, &["--set=nodeSelector.pool=infra"]).await?;
     let selector = of_kind(&objects, "Deployment")[0].pointer("/spec/template/spec/nodeSelector");
@@ -97,15 +88,10 @@ async fn each_setting_is_rendered(case: &mut Case) -> Result<()> {
     ensure!(selector == Some(&expected), "{selector:?}");
     let values =
         r#"[{"kind": "ConfigMap", "metadata": {"name": "{{ .Release.Name }}-x"}}, "kind: Secret"]"#;
-    let objects = render(
-        &case.plane().helm,
-        &["--set-json", &format!("extraObjects={values}")],
-    )
-    .await?;
+    let objects =
+        render(&case.plane().helm, &["--set-json", &format!("extraObjects={values}")]).await?;
     let has = |extra: Value| objects.contains(&extra);
-    ensure!(has(
-        json!({"kind": "ConfigMap", "metadata": {"name": "gamekeeper-x"}})
-    ));
+    ensure!(has(json!({"kind": "ConfigMap", "metadata": {"name": "gamekeeper-x"}})));
     ensure!(has(json!({"kind": "Secret"})));
     Ok(())
 }
@@ -150,10 +136,7 @@ async fn arguments_of_the_chart_cannot_be_given_twice(case: &mut Case) -> Result
             let error = refusal(case, &format!("extraArgs={{{flag}=x}}")).await?;
             let expected = format!("extraArgs: the chart sets {flag} itself: use the value ");
             ensure!(error.contains(&expected), "{error}");
-            let variable = flag
-                .trim_start_matches('-')
-                .replace('-', "_")
-                .to_uppercase();
+            let variable = flag.trim_start_matches('-').replace('-', "_").to_uppercase();
             let variable = format!("GAMEKEEPER_{variable}");
             let value = format!("extraEnv[0].name={variable},extraEnv[0].value=x");
             let error = refusal(case, &value).await?;
@@ -162,10 +145,7 @@ async fn arguments_of_the_chart_cannot_be_given_twice(case: &mut Case) -> Result
         }
     }
     let error = refusal(case, "extraArgs={--leader-elect=true,--leader-elect=false}").await?;
-    ensure!(
-        error.contains("extraArgs: --leader-elect is there twice"),
-        "{error}"
-    );
+    ensure!(error.contains("extraArgs: --leader-elect is there twice"), "{error}");
     Ok(())
 }
 
@@ -178,39 +158,18 @@ async fn refusal(case: &Case, values: &str) -> Result<String> {
 
 async fn values_without_an_effect_are_refused(case: &mut Case) -> Result<()> {
     for (values, reason) in [
-        (
-            "enabled=false",
-            "enabled: false is for the condition of an umbrella chart",
-        ),
-        (
-            "serviceAccount.create=false",
-            "serviceAccount.name: name an existing service account",
-        ),
-        (
-            "metrics.port=9443",
-            "admission.port: 9443 is the port of metrics.port",
-        ),
+        ("enabled=false", "enabled: false is for the condition of an umbrella chart"),
+        ("serviceAccount.create=false", "serviceAccount.name: name an existing service account"),
+        ("metrics.port=9443", "admission.port: 9443 is the port of metrics.port"),
         (
             "metrics.alerts.enabled=true,metrics.alerts.disabled={Nope}",
             "there is no alert Nope; the alerts are",
         ),
-        (
-            "livenessProbe.httpGet.path=/x",
-            "additional properties 'httpGet' not allowed",
-        ),
-        (
-            "metrics.serviceMonitor.interval=30",
-            "'/metrics/serviceMonitor/interval'",
-        ),
-        (
-            "lease.durationSeconds=2",
-            "'/lease/durationSeconds': minimum",
-        ),
+        ("livenessProbe.httpGet.path=/x", "additional properties 'httpGet' not allowed"),
+        ("metrics.serviceMonitor.interval=30", "'/metrics/serviceMonitor/interval'"),
+        ("lease.durationSeconds=2", "'/lease/durationSeconds': minimum"),
         ("imagePullSecrets[0].nme=a", "'/imagePullSecrets/0'"),
-        (
-            "uninstall.job=Maybe",
-            "'/uninstall/job': value must be one of",
-        ),
+        ("uninstall.job=Maybe", "'/uninstall/job': value must be one of"),
         ("dnsPolicy=Cluster", "'/dnsPolicy': value must be one of"),
     ] {
         let error = refusal(case, values).await?;
@@ -225,12 +184,8 @@ async fn single_alerts_can_be_left_out(case: &mut Case) -> Result<()> {
         let objects = render(&case.plane().helm, &["--set", &values]).await?;
         let groups = of_kind(&objects, "PrometheusRule")[0]["spec"]["groups"].clone();
         let groups = groups.as_array().cloned().context("no groups")?;
-        let rules = groups
-            .iter()
-            .flat_map(|it| it["rules"].as_array().into_iter().flatten());
-        Ok(rules
-            .filter_map(|it| it["alert"].as_str().map(str::to_owned))
-            .collect())
+        let rules = groups.iter().flat_map(|it| it["rules"].as_array().into_iter().flatten());
+        Ok(rules.filter_map(|it| it["alert"].as_str().map(str::to_owned)).collect())
     };
     let all = rules("").await?;
     let mut left = rules(",metrics.alerts.disabled={GamekeeperRolloutStuck}").await?;
@@ -247,10 +202,8 @@ async fn pods_of_jobs_have_settings_of_their_own(case: &mut Case) -> Result<()> 
         jobs.podAnnotations.a=c,priorityClass.create=false,priorityClass.name=high,tolerations[0].operator=Exists,\
         bootstrapHooks.configMap=b,bootstrapHooks.image=b,networkPolicy.egress[0].ports[0].port=443";
     let options = ["--set", values];
-    let objects = case
-        .plane()
-        .render_installed("gamekeeper", "gamekeeper-system", &options)
-        .await?;
+    let objects =
+        case.plane().render_installed("gamekeeper", "gamekeeper-system", &options).await?;
     let jobs = of_kind(&objects, "Job");
     ensure!(jobs.len() == 4, "{jobs:#?}");
     let policies = of_kind(&objects, "NetworkPolicy");
@@ -258,10 +211,7 @@ async fn pods_of_jobs_have_settings_of_their_own(case: &mut Case) -> Result<()> 
         let template = &job["spec"]["template"];
         let metadata = &template["metadata"];
         let labels = &metadata["labels"];
-        ensure!(
-            labels["team"] == "x" && labels["mesh"] == "off",
-            "{metadata:#}"
-        );
+        ensure!(labels["team"] == "x" && labels["mesh"] == "off", "{metadata:#}");
         ensure!(metadata["annotations"]["a"] == "c", "{metadata:#}");
         ensure!(template["spec"]["tolerations"].is_array(), "{job:#}");
         let selects = |policy: &&&Value| {
@@ -270,10 +220,7 @@ async fn pods_of_jobs_have_settings_of_their_own(case: &mut Case) -> Result<()> 
         };
         let selecting: Vec<&&Value> = policies.iter().filter(selects).collect();
         ensure!(selecting.len() == 1, "{selecting:#?}");
-        ensure!(
-            selecting[0]["spec"]["egress"][0]["ports"][0]["port"] == 443,
-            "{selecting:#?}"
-        );
+        ensure!(selecting[0]["spec"]["egress"][0]["ports"][0]["port"] == 443, "{selecting:#?}");
         if labels["app.kubernetes.io/component"] == "unguard" {
             ensure!(template["spec"]["priorityClassName"] == "high", "{job:#}");
             ensure!(job["spec"]["activeDeadlineSeconds"] == 240, "{job:#}");

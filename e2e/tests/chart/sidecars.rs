@@ -54,10 +54,7 @@ async fn the_injecting_webhook_fails_closed_in_labeled_namespaces_only(
     ] {
         ensure!(webhook[field] == expected, "{field}: {webhook:#}");
     }
-    ensure!(
-        !has_flag_for_all_namespaces(&objects)?,
-        "the operator has the flag by default"
-    );
+    ensure!(!has_flag_for_all_namespaces(&objects)?, "the operator has the flag by default");
     let scoped = render(&case.plane().helm, &["--set=watchNamespace=games"]).await?;
     let selector = &injecting_webhook(&scoped)?["namespaceSelector"];
     let labels = json!({"kubernetes.io/metadata.name": "games"});
@@ -77,18 +74,12 @@ async fn all_namespaces_that_are_not_excluded_can_get_sidecars(case: &mut Case) 
         not_the_operators_namespace(),
     ]});
     ensure!(*selector == expected, "{selector:#}");
-    ensure!(
-        has_flag_for_all_namespaces(&objects)?,
-        "the operator lacks the flag"
-    );
+    ensure!(has_flag_for_all_namespaces(&objects)?, "the operator lacks the flag");
     // Scripts of lifecycle hooks must run even while the webhook does not, so their namespace is excluded.
     let values = "--set=sidecars.namespaces=All,lifecycleHooks.enabled=true";
     let hooks = render(&case.plane().helm, &[values]).await?;
     let namespace = of_kind(&hooks, "Namespace")[0];
-    ensure!(
-        namespace["metadata"]["labels"][LABEL] == "disabled",
-        "{namespace:#}"
-    );
+    ensure!(namespace["metadata"]["labels"][LABEL] == "disabled", "{namespace:#}");
     Ok(())
 }
 

@@ -55,10 +55,7 @@ async fn exactly_the_verbs_in_use_are_granted_on_budgets(case: &mut Case) -> Res
         let granted = verbs(&objects, granting, resource);
         ensure!(granted == expected, "{values}: {granted:?}");
         let unexpected = verbs(&objects, other, resource);
-        ensure!(
-            unexpected.is_empty(),
-            "{values}: {unexpected:?} in a {other}"
-        );
+        ensure!(unexpected.is_empty(), "{values}: {unexpected:?} in a {other}");
     }
     Ok(())
 }
@@ -69,9 +66,7 @@ async fn guards_can_be_removed_with_any_values(case: &mut Case) -> Result<()> {
     for values in VALUES {
         let options = ["--set", values];
         let plane = case.plane();
-        let objects = plane
-            .render_installed("gamekeeper", "gamekeeper-system", &options)
-            .await?;
+        let objects = plane.render_installed("gamekeeper", "gamekeeper-system", &options).await?;
         let jobs = of_kind(&objects, "Job");
         ensure!(jobs.len() == 1, "{values}: {jobs:#?}");
         let hook = jobs[0].pointer("/metadata/annotations/helm.sh~1hook");
@@ -113,17 +108,11 @@ async fn a_release_with_another_name_guards_pods(case: &mut Case) -> Result<()> 
         ("other", "replicas=2", "other-gamekeeper"),
         ("my-gamekeeper", "replicas=2", "my-gamekeeper"),
         ("other", "fullnameOverride=keeper", "keeper"),
-        (
-            long,
-            "replicas=2",
-            "a-release-with-the-longest-name-that-helm-accepts-12",
-        ),
+        (long, "replicas=2", "a-release-with-the-longest-name-that-helm-accepts-12"),
     ] {
         let options = ["--set", values, "--set=watchNamespace=games"];
         let plane = case.plane();
-        let objects = plane
-            .render_installed(release, "elsewhere", &options)
-            .await?;
+        let objects = plane.render_installed(release, "elsewhere", &options).await?;
         let named = |kind: &str, name: &str| {
             let has_name = |it: &&&Value| it["metadata"]["name"] == name;
             let found = of_kind(&objects, kind).into_iter();
@@ -137,10 +126,7 @@ async fn a_release_with_another_name_guards_pods(case: &mut Case) -> Result<()> 
         let is_exempt = expression.as_str().is_some_and(|it| it.contains(&user));
         ensure!(is_exempt, "{policy:#}");
         let binding = named("ValidatingAdmissionPolicyBinding", &guard)?;
-        ensure!(
-            binding["spec"]["policyName"] == guard.as_str(),
-            "{binding:#}"
-        );
+        ensure!(binding["spec"]["policyName"] == guard.as_str(), "{binding:#}");
 
         named("ServiceAccount", operator)?;
         let deployment = named("Deployment", operator)?;
@@ -165,10 +151,7 @@ async fn a_release_with_another_name_guards_pods(case: &mut Case) -> Result<()> 
         let operator_args = arguments(deployment)?;
         ensure!(operator_args.contains(&lease.as_str()), "{operator_args:?}");
 
-        for argument in [
-            format!("--helm-release={release}"),
-            format!("--job={job_name}"),
-        ] {
+        for argument in [format!("--helm-release={release}"), format!("--job={job_name}")] {
             ensure!(args.contains(&argument.as_str()), "{args:?}");
         }
 
@@ -182,10 +165,7 @@ async fn a_release_with_another_name_guards_pods(case: &mut Case) -> Result<()> 
         ensure!(rules[2]["resourceNames"] == json!([job_name]), "{rules:#}");
         let unguard = text(stop_role, "/metadata/name").to_owned();
         let lease_role = named("Role", &format!("{operator}-lease"))?;
-        ensure!(
-            lease_role["rules"][1]["resourceNames"] == json!([operator]),
-            "{lease_role:#}"
-        );
+        ensure!(lease_role["rules"][1]["resourceNames"] == json!([operator]), "{lease_role:#}");
         let account = json!([
             {"kind": "ServiceAccount", "name": operator, "namespace": "elsewhere"},
         ]);

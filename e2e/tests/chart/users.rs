@@ -51,15 +51,9 @@ async fn the_roles_of_kubernetes_cover_the_kinds(case: &mut Case) -> Result<()> 
     for role in ROLES {
         let user = format!("{role}-{namespace}");
         let bind = format!("--clusterrole={role} --user={user}");
-        plane
-            .kubectl_line(&format!("create rolebinding {role} {bind} -n {namespace}"))
-            .await?;
+        plane.kubectl_line(&format!("create rolebinding {role} {bind} -n {namespace}")).await?;
         let everywhere = format!("--clusterrole={role} --user=all-{user}");
-        plane
-            .kubectl_line(&format!(
-                "create clusterrolebinding all-{user} {everywhere}"
-            ))
-            .await?;
+        plane.kubectl_line(&format!("create clusterrolebinding all-{user} {everywhere}")).await?;
     }
     for (prefix, table) in [("", &IN_A_NAMESPACE[..]), ("all-", &IN_THE_CLUSTER[..])] {
         for (verb, resource, allowed) in table {
@@ -96,25 +90,17 @@ async fn the_roles_of_kubernetes_cover_the_kinds(case: &mut Case) -> Result<()> 
 
 /// The same as a user sees it.
 async fn users_read_and_change(case: &mut Case) -> Result<()> {
-    case.apply(hook_template("test", &case.hooks.url("/")))
-        .await?;
+    case.apply(hook_template("test", &case.hooks.url("/"))).await?;
     case.apply(Game::in_place(1).pre_delete("test")).await?;
     case.until_settled(1).await?;
     let (plane, namespace) = (case.plane(), &case.namespace);
     for role in ROLES {
         let as_user = format!("-n {namespace} --as {role}-{namespace}");
-        let games = plane
-            .kubectl_line(&format!("get gamedeployments {as_user}"))
-            .await?;
+        let games = plane.kubectl_line(&format!("get gamedeployments {as_user}")).await?;
         ensure!(games.contains(GAME), "{role}: {games}");
         let kinds = "gamestatefulsets,hookruns,hooktemplates";
-        let others = plane
-            .kubectl_line(&format!("get {kinds} -o name {as_user}"))
-            .await?;
-        ensure!(
-            others.contains("hooktemplate.tkex.tencent.com/test"),
-            "{role}: {others}"
-        );
+        let others = plane.kubectl_line(&format!("get {kinds} -o name {as_user}")).await?;
+        ensure!(others.contains("hooktemplate.tkex.tencent.com/test"), "{role}: {others}");
         let scale = format!("scale gamedeployment/{GAME} --replicas=2 {as_user}");
         let scaled = plane.kubectl_line(&scale).await;
         ensure!(scaled.is_ok() == (role != "view"), "{role}: {scaled:?}");

@@ -29,25 +29,14 @@ e2e::tests![
 async fn a_disabled_feature_adds_nothing_to_the_chart(case: &mut Case) -> Result<()> {
     let objects = e2e::cluster::chart::render(&case.plane().helm, &[]).await?;
     let rendered = serde_json::to_string(&objects)?;
-    for word in [
-        "clusters",
-        "gamekeeper-hooks",
-        "lifecycle-hooks",
-        "bootstrap",
-    ] {
+    for word in ["clusters", "gamekeeper-hooks", "lifecycle-hooks", "bootstrap"] {
         ensure!(!rendered.contains(word), "the chart renders {word}");
     }
-    let rules = objects
-        .iter()
-        .filter_map(|it| it["rules"].as_array())
-        .flatten();
+    let rules = objects.iter().filter_map(|it| it["rules"].as_array()).flatten();
     for rule in rules {
         let resources = rule["resources"].as_array();
         let covers_nodes = resources.is_some_and(|it| it.iter().any(|it| it == "nodes"));
-        ensure!(
-            !covers_nodes || rule["verbs"] == json!(["list", "watch"]),
-            "{rule}"
-        );
+        ensure!(!covers_nodes || rule["verbs"] == json!(["list", "watch"]), "{rule}");
     }
     let metrics = case.operator.get("/metrics").await?.1;
     ensure!(
@@ -56,18 +45,9 @@ async fn a_disabled_feature_adds_nothing_to_the_chart(case: &mut Case) -> Result
     );
     let refused = e2e::cluster::chart::render(
         &case.plane().helm,
-        &[
-            "--set=lifecycleHooks.enabled=true",
-            "--set=watchNamespace=games",
-        ],
+        &["--set=lifecycleHooks.enabled=true", "--set=watchNamespace=games"],
     );
-    let error = format!(
-        "{:#}",
-        refused
-            .await
-            .err()
-            .context("Helm did not refuse the values")?
-    );
+    let error = format!("{:#}", refused.await.err().context("Helm did not refuse the values")?);
     ensure!(error.contains("lifecycleHooks.enabled"), "{error}");
     Ok(())
 }
@@ -76,28 +56,18 @@ async fn bootstrap_scripts_are_helm_hooks(case: &mut Case) -> Result<()> {
     let helm = &case.plane().helm;
     let config_map = "--set=bootstrapHooks.configMap=bootstrap";
     let refused = e2e::cluster::chart::render(helm, &[config_map]).await;
-    let error = format!(
-        "{:#}",
-        refused.err().context("Helm did not refuse the values")?
-    );
-    ensure!(
-        error.contains("bootstrapHooks.image: set an image"),
-        "{error}"
-    );
+    let error = format!("{:#}", refused.err().context("Helm did not refuse the values")?);
+    ensure!(error.contains("bootstrapHooks.image: set an image"), "{error}");
     let values = [config_map, "--set=bootstrapHooks.image=busybox:1.37"];
     let is_bootstrap = |it: &&Value| {
         it["kind"] == "Job" && text(it, "/metadata/name").starts_with("gamekeeper-bootstrap-")
     };
     // kubectl apply and Argo CD would run the scripts each time.
     let rendered = e2e::cluster::chart::render(helm, &values).await?;
-    let left = rendered
-        .iter()
-        .find(|it| it.to_string().contains("bootstrap"));
+    let left = rendered.iter().find(|it| it.to_string().contains("bootstrap"));
     ensure!(left.is_none(), "{left:#?}");
     let plane = case.plane();
-    let objects = plane
-        .render_installed("gamekeeper", SYSTEM, &values)
-        .await?;
+    let objects = plane.render_installed("gamekeeper", SYSTEM, &values).await?;
     let jobs: Vec<&Value> = objects.iter().filter(is_bootstrap).collect();
     let found: Vec<[&str; 4]> = jobs
         .iter()
@@ -112,18 +82,8 @@ async fn bootstrap_scripts_are_helm_hooks(case: &mut Case) -> Result<()> {
         .collect();
     let expected = [
         ["gamekeeper-bootstrap-pre-install", "pre-install", "0", ""],
-        [
-            "gamekeeper-bootstrap-post-cluster-ready",
-            "post-install",
-            "1",
-            "cluster",
-        ],
-        [
-            "gamekeeper-bootstrap-post-install",
-            "post-install",
-            "2",
-            "leader",
-        ],
+        ["gamekeeper-bootstrap-post-cluster-ready", "post-install", "1", "cluster"],
+        ["gamekeeper-bootstrap-post-install", "post-install", "2", "leader"],
     ];
     ensure!(found == expected, "{found:#?}");
     ensure_scripts_are_retried(jobs[0], case.folder()).await?;
@@ -145,9 +105,7 @@ async fn bootstrap_scripts_run_wherever_the_operator_does(case: &mut Case) -> Re
         nodeSelector.pool=infra,tolerations[0].operator=Exists,extraEnv[0].name=TZ,extraEnv[0].value=UTC";
     let options = ["--set", values];
     let plane = case.plane();
-    let objects = plane
-        .render_installed("gamekeeper", SYSTEM, &options)
-        .await?;
+    let objects = plane.render_installed("gamekeeper", SYSTEM, &options).await?;
     let pods = |kind: &str| {
         let objects = objects.iter().filter(|it| it["kind"] == kind);
         let pods = objects.map(|it| &it["spec"]["template"]["spec"]);
@@ -164,10 +122,8 @@ async fn bootstrap_scripts_run_wherever_the_operator_does(case: &mut Case) -> Re
             let is_equal = pod[field] == operator[field] && !pod[field].is_null();
             ensure!(is_equal, "{field}: {pod:#}");
         }
-        for container in ["initContainers", "containers"]
-            .iter()
-            .filter_map(|it| pod[it].as_array())
-            .flatten()
+        for container in
+            ["initContainers", "containers"].iter().filter_map(|it| pod[it].as_array()).flatten()
         {
             let resources = &container["resources"];
             ensure!(*resources == of_operator["resources"], "{container:#}");
@@ -189,10 +145,7 @@ async fn ensure_scripts_are_retried(job: &Value, folder: &Path) -> Result<()> {
     let mut shell = Command::new("/bin/sh");
     shell.args(["-c", &script]);
     let printed = run(&mut shell, "").await?;
-    ensure!(
-        printed.contains("there is no script pre-install"),
-        "{printed}"
-    );
+    ensure!(printed.contains("there is no script pre-install"), "{printed}");
     let path = format!("{folder}/pre-install");
     // The script fails until the third attempt.
     let failing_twice =
@@ -259,9 +212,8 @@ async fn check_installation(plane: &ControlPlane, folder: &Path) -> Result<()> {
     ensure!(!has_read_clusters(plane)?, "the operator reads Clusters");
     let username = operator.username();
     let writes = plane.audit.writes("")?;
-    let node_write = writes
-        .iter()
-        .find(|it| it.user.username == username && it.resource() == "nodes");
+    let node_write =
+        writes.iter().find(|it| it.user.username == username && it.resource() == "nodes");
     ensure!(node_write.is_none(), "{node_write:#?}");
     let scripts = plane.audit.requests(HOOKS)?;
     ensure!(scripts.is_empty(), "{scripts:#?}");
@@ -280,12 +232,7 @@ fn without_hash(job: &str) -> &str {
 /// The order in which the Jobs and the Deployment were created and the Jobs' scripts ended.
 fn order(plane: &ControlPlane) -> Result<Vec<String>> {
     let mut order = Vec::new();
-    for event in plane
-        .audit
-        .writes(SYSTEM)?
-        .iter()
-        .filter(|it| it.succeeded())
-    {
+    for event in plane.audit.writes(SYSTEM)?.iter().filter(|it| it.succeeded()) {
         let object = event.response_object.as_ref().unwrap_or(&Value::Null);
         let step = match event.resource() {
             "jobs" if event.verb == "create" => {

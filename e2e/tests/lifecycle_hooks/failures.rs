@@ -38,71 +38,37 @@ async fn show_retry_and_skip(stage: &mut Stage) -> Result<()> {
     // More attempts follow, even if the operator is replaced. Forty seconds pass between the third attempt and the
     // next, which is enough time for the commands below.
     stage.replace_operator().await?;
-    stage
-        .until_condition("one", condition, "attempt 3, next at")
-        .await?;
+    stage.until_condition("one", condition, "attempt 3, next at").await?;
     let attempts = check_plugin_output(stage).await?;
-    check_command(
-        stage,
-        0,
-        "retry cluster/one",
-        "cluster.tkex.tencent.com/one retried\n",
-    )
-    .await?;
+    check_command(stage, 0, "retry cluster/one", "cluster.tkex.tencent.com/one retried\n").await?;
     let next = format!("attempt {}, next at", attempts + 1);
     stage.until_condition("one", condition, &next).await?;
     // Nothing starts while the Cluster is paused.
-    check_command(
-        stage,
-        0,
-        "pause cluster/one",
-        "cluster.tkex.tencent.com/one paused\n",
-    )
-    .await?;
+    check_command(stage, 0, "pause cluster/one", "cluster.tkex.tencent.com/one paused\n").await?;
     check_command(stage, 1, "pause cluster/one", "").await?;
-    stage
-        .apply(&cluster_one("/tmp/hooks/pre-install", machine.clone()))
-        .await?;
-    stage
-        .until_condition("one", condition, "Unknown Paused: spec.paused is true")
-        .await?;
-    check_command(
-        stage,
-        0,
-        "resume cluster/one",
-        "cluster.tkex.tencent.com/one resumed\n",
-    )
-    .await?;
-    let watch = stage
-        .game("status cluster/one --watch --timeout 60s")
-        .await?;
-    let is_over = watch
-        .stdout
-        .contains("cluster/one: Running, 2 of 2 nodes installed");
+    stage.apply(&cluster_one("/tmp/hooks/pre-install", machine.clone())).await?;
+    stage.until_condition("one", condition, "Unknown Paused: spec.paused is true").await?;
+    check_command(stage, 0, "resume cluster/one", "cluster.tkex.tencent.com/one resumed\n").await?;
+    let watch = stage.game("status cluster/one --watch --timeout 60s").await?;
+    let is_over = watch.stdout.contains("cluster/one: Running, 2 of 2 nodes installed");
     ensure!(watch.code == 0 && is_over, "{watch:?}");
     check_command(stage, 1, "retry cluster/one", "").await?;
 
     // The step can be skipped when the script fails on a node that joins.
     stage.apply(&cluster_one(failing, machine)).await?;
     stage.apply(&node("node-9", "10.0.0.19", json!([]))).await?;
-    stage
-        .until_condition("one", condition, "on node node-9 failed")
-        .await?;
+    stage.until_condition("one", condition, "on node node-9 failed").await?;
     let skip = json!({"skipConditions": ["EnsurePreInstallHook"]});
     stage.patch("one", json!({"features": skip})).await?;
     stage.until_condition("one", condition, "True Skip").await?;
-    stage
-        .until_condition("one", "Ready", "True Installed")
-        .await?;
+    stage.until_condition("one", "Ready", "True Installed").await?;
 
     // A second Cluster waits, and can be deleted.
     apply_example(stage, "one-file").await?;
     let mut second = cluster_one("/tmp/hooks/pre-install", json!({"ip": "127.0.0.1"}));
     second["metadata"]["name"] = json!("two");
     stage.apply(&second).await?;
-    stage
-        .until_condition("two", "Ready", "False AnotherCluster: Cluster one is older")
-        .await?;
+    stage.until_condition("two", "Ready", "False AnotherCluster: Cluster one is older").await?;
     let until_status = async |name: &str, expected: &str| {
         eventually(&format!("{name} is {expected}"), LIMIT, async || {
             ensure_status(&stage.cluster(name).await?, expected).await
@@ -118,14 +84,8 @@ async fn show_retry_and_skip(stage: &mut Stage) -> Result<()> {
 /// Runs a command of the plugin, which must exit with this code and print exactly this.
 async fn check_command(stage: &Stage, code: i32, line: &str, expected: &str) -> Result<()> {
     let output = stage.game(line).await?;
-    ensure!(
-        output.code == code && output.stdout == expected,
-        "{line}: {output:?}"
-    );
-    ensure!(
-        (code == 0) == output.stderr.is_empty(),
-        "{line}: {output:?}"
-    );
+    ensure!(output.code == code && output.stdout == expected, "{line}: {output:?}");
+    ensure!((code == 0) == output.stderr.is_empty(), "{line}: {output:?}");
     Ok(())
 }
 
@@ -142,13 +102,9 @@ async fn check_plugin_output(stage: &Stage) -> Result<usize> {
     ensure!(tree.code == 0, "{tree:?}");
     let single_spaced = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
     let ensure_has_line = |text: &str, start: &str| -> Result<()> {
-        let mut lines = text
-            .lines()
-            .map(|it| single_spaced(it.trim_start_matches(['|', '`', '-', ' '])));
-        ensure!(
-            lines.any(|it| it.starts_with(start)),
-            "no {start:?} in:\n{text}"
-        );
+        let mut lines =
+            text.lines().map(|it| single_spaced(it.trim_start_matches(['|', '`', '-', ' '])));
+        ensure!(lines.any(|it| it.starts_with(start)), "no {start:?} in:\n{text}");
         Ok(())
     };
     let failure =
@@ -175,17 +131,12 @@ async fn check_lint(stage: &Stage) -> Result<()> {
     let folder = repository();
     let good = folder.join("examples/lifecycle/directories/cluster.yaml");
     let found = stage.game(&format!("lint {}", good.display())).await?;
-    let has_warnings = found
-        .stdout
-        .contains("warning: spec.clusterCIDR: has no effect");
+    let has_warnings = found.stdout.contains("warning: spec.clusterCIDR: has no effect");
     ensure!(found.code == 0 && has_warnings, "{found:?}");
     let bad = folder.join("e2e/manifests/bad/cluster-file-outside.yaml");
     let found = stage.game(&format!("lint {}", bad.display())).await?;
     let message = "spec.features.files[0].src: Invalid value: \"hooks/../../etc\": must be a path";
-    ensure!(
-        found.code == 1 && found.stdout.contains(message),
-        "{found:?}"
-    );
+    ensure!(found.code == 1 && found.stdout.contains(message), "{found:?}");
     Ok(())
 }
 
@@ -193,12 +144,8 @@ async fn check_lint(stage: &Stage) -> Result<()> {
 async fn check_refusals(stage: &Stage) -> Result<()> {
     let ensure_refused = async |cluster: Value, words: &str| {
         let outcome = stage.apply(&cluster).await;
-        let error = format!(
-            "{:#}",
-            outcome
-                .err()
-                .context("the API server did not refuse the Cluster")?
-        );
+        let error =
+            format!("{:#}", outcome.err().context("the API server did not refuse the Cluster")?);
         ensure!(error.contains(words), "{error}");
         Ok(())
     };
@@ -216,26 +163,15 @@ async fn check_refusals(stage: &Stage) -> Result<()> {
     stage
         .kubectl("create clusterrole clusters --verb=* --resource=clusters.tkex.tencent.com")
         .await?;
-    stage
-        .kubectl("create clusterrolebinding clusters --clusterrole=clusters --user=jane")
-        .await?;
+    stage.kubectl("create clusterrolebinding clusters --clusterrole=clusters --user=jane").await?;
     let cluster = cluster_one(hook, json!({"ip": "1.2.3.4"})).to_string();
     let create = ["create", "--as=jane", "-f", "-"];
     eventually("the policy is in force", LIMIT, async || {
-        let outcome = stage
-            .plane
-            .kubectl(&[&create[..], &["--dry-run=server"]].concat(), &cluster)
-            .await;
-        let error = format!(
-            "{:#}",
-            outcome
-                .err()
-                .context("the API server did not refuse the Cluster")?
-        );
-        ensure!(
-            error.contains("may create pods in namespace gamekeeper-hooks"),
-            "{error}"
-        );
+        let outcome =
+            stage.plane.kubectl(&[&create[..], &["--dry-run=server"]].concat(), &cluster).await;
+        let error =
+            format!("{:#}", outcome.err().context("the API server did not refuse the Cluster")?);
+        ensure!(error.contains("may create pods in namespace gamekeeper-hooks"), "{error}");
         Ok(())
     })
     .await

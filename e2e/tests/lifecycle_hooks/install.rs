@@ -20,33 +20,16 @@ async fn lifecycle(stage: &mut Stage) -> Result<()> {
     apply_example(stage, "directories").await?;
     // The first machine has no node yet.
     let missing = "spec.machines[0].ip: no node has the address 10.0.0.9";
-    stage
-        .until_condition("xa", "EnsurePreClusterInstallHook", missing)
-        .await?;
-    stage
-        .apply(&node("master-0", "10.0.0.9", json!([])))
-        .await?;
-    stage
-        .until_condition("xa", "Ready", "True Installed")
-        .await?;
+    stage.until_condition("xa", "EnsurePreClusterInstallHook", missing).await?;
+    stage.apply(&node("master-0", "10.0.0.9", json!([]))).await?;
+    stage.until_condition("xa", "Ready", "True Installed").await?;
     for step in ["PreInstall", "PostInstall"] {
         let condition = stage.condition("xa", &format!("Ensure{step}Hook")).await?;
-        ensure!(
-            condition == "True Passed: passed on 3 of 3 nodes",
-            "{condition}"
-        );
+        ensure!(condition == "True Passed: passed on 3 of 3 nodes", "{condition}");
     }
     let table = stage.kubectl("get clusters").await?;
-    let row: Vec<&str> = table
-        .lines()
-        .nth(1)
-        .unwrap_or_default()
-        .split_whitespace()
-        .collect();
-    ensure!(
-        row.len() > 4 && row[..5] == ["xa", "Running", "3", "3", "master-0"],
-        "{table}"
-    );
+    let row: Vec<&str> = table.lines().nth(1).unwrap_or_default().split_whitespace().collect();
+    ensure!(row.len() > 4 && row[..5] == ["xa", "Running", "3", "3", "master-0"], "{table}");
 
     let runs = stage.created_runs()?;
     let first = |prefix: &str| {
@@ -79,10 +62,7 @@ async fn check_job(stage: &Stage) -> Result<()> {
     let jobs = stage.jobs().await?;
     let is_pre_cluster_install =
         |job: &&Value| text(job, "/metadata/name").starts_with("pre-cluster-install-hook-xa");
-    let job = jobs
-        .iter()
-        .find(is_pre_cluster_install)
-        .context("no Job of PreClusterInstall")?;
+    let job = jobs.iter().find(is_pre_cluster_install).context("no Job of PreClusterInstall")?;
     let container = &job["spec"]["template"]["spec"]["containers"][0];
     let expected = json!([
         "node-hook",
@@ -98,18 +78,12 @@ async fn check_job(stage: &Stage) -> Result<()> {
         "node.alpha.kubernetes.io/test=hello",
     ]);
     ensure!(container["args"] == expected, "{container:#}");
-    ensure!(
-        text(container, "/image").starts_with("registry.test/gamekeeper:"),
-        "{container:#}"
-    );
+    ensure!(text(container, "/image").starts_with("registry.test/gamekeeper:"), "{container:#}");
     let node = stage.kubectl("get node master-0 -o json").await?;
     let node: Value = serde_json::from_str(&node)?;
     let record = "/metadata/annotations/gamekeeper.tkex.tencent.com~1lifecycle-record";
     let record: Value = serde_json::from_str(text(&node, record))?;
-    ensure!(
-        record["installed"] == true && record["passed"].is_array(),
-        "{record}"
-    );
+    ensure!(record["installed"] == true && record["passed"].is_array(), "{record}");
     Ok(())
 }
 
@@ -132,21 +106,11 @@ async fn nodes_join_and_leave(stage: &mut Stage) -> Result<()> {
     stage.apply(&new).await?;
     // A new operator continues.
     stage.replace_operator().await?;
-    ensure!(
-        has_read_clusters(stage.plane)?,
-        "no watch of Clusters is logged"
-    );
-    stage
-        .until_condition("xa", "EnsurePostInstallHook", "4 of 4")
-        .await?;
+    ensure!(has_read_clusters(stage.plane)?, "no watch of Clusters is logged");
+    stage.until_condition("xa", "EnsurePostInstallHook", "4 of 4").await?;
     eventually("the taint is removed", LIMIT, async || {
-        let keys = stage
-            .kubectl("get node node-9 -o jsonpath={.spec.taints[*].key}")
-            .await?;
-        ensure!(
-            !keys.contains("not-installed") && keys.contains("other"),
-            "{keys}"
-        );
+        let keys = stage.kubectl("get node node-9 -o jsonpath={.spec.taints[*].key}").await?;
+        ensure!(!keys.contains("not-installed") && keys.contains("other"), "{keys}");
         Ok(())
     })
     .await?;
@@ -155,20 +119,12 @@ async fn nodes_join_and_leave(stage: &mut Stage) -> Result<()> {
     ensure!(on_new_node.count() == 3 && runs.len() == 14, "{runs:#?}");
 
     stage.kubectl("cordon node-1").await?;
-    stage
-        .kubectl("label node node-0 stage.gamekeeper/lost=true")
-        .await?;
+    stage.kubectl("label node node-0 stage.gamekeeper/lost=true").await?;
     stage.apply(&node("node-8", "10.0.0.18", json!([]))).await?;
-    stage
-        .until_condition("xa", "Ready", "True Installed")
-        .await?;
-    stage
-        .until_condition("xa", "EnsurePostInstallHook", "5 of 5")
-        .await?;
+    stage.until_condition("xa", "Ready", "True Installed").await?;
+    stage.until_condition("xa", "EnsurePostInstallHook", "5 of 5").await?;
     stage.kubectl("delete node node-0 node-8").await?;
-    stage
-        .until_condition("xa", "EnsurePostInstallHook", "3 of 3")
-        .await?;
+    stage.until_condition("xa", "EnsurePostInstallHook", "3 of 3").await?;
     Ok(())
 }
 
@@ -178,39 +134,22 @@ async fn deletion(stage: &mut Stage) -> Result<()> {
         "PreClusterDelete": "/tmp/hooks/pre/bye --kwok-exit=4 --kwok-message=busy",
         "PostClusterDelete": "/tmp/hooks/post/gone",
     });
-    stage
-        .patch("xa", json!({"features": {"hooks": hooks}}))
-        .await?;
+    stage.patch("xa", json!({"features": {"hooks": hooks}})).await?;
     stage.kubectl("delete cluster xa --wait=false").await?;
     let failed = "False FailedDelete: exec \"/tmp/hooks/pre/bye\" on node master-0 failed: exit 4: busy; attempt ";
-    stage
-        .until_condition("xa", "EnsurePreClusterDeleteHook", failed)
-        .await?;
+    stage.until_condition("xa", "EnsurePreClusterDeleteHook", failed).await?;
     let hooks = json!({"PreClusterDelete": "/tmp/hooks/pre/bye"});
-    stage
-        .patch("xa", json!({"features": {"hooks": hooks}}))
-        .await?;
-    stage
-        .kubectl("wait cluster/xa --for=delete --timeout=180s")
-        .await?;
+    stage.patch("xa", json!({"features": {"hooks": hooks}})).await?;
+    stage.kubectl("wait cluster/xa --for=delete --timeout=180s").await?;
     let runs = stage.created_runs()?;
     let last = runs.last().map(String::as_str).unwrap_or_default();
-    ensure!(
-        last.starts_with("post-cluster-delete-hook-xa-master-0-"),
-        "{runs:#?}"
-    );
+    ensure!(last.starts_with("post-cluster-delete-hook-xa-master-0-"), "{runs:#?}");
     let nodes = stage.kubectl("get nodes -o json").await?;
     ensure!(!nodes.contains("lifecycle-record"), "{nodes}");
-    eventually(
-        "the HookRuns are deleted with the Cluster",
-        LIMIT,
-        async || {
-            let left = stage
-                .kubectl(&format!("get hookruns,jobs -n {HOOKS} -o name"))
-                .await?;
-            ensure!(left.is_empty(), "{left}");
-            Ok(())
-        },
-    )
+    eventually("the HookRuns are deleted with the Cluster", LIMIT, async || {
+        let left = stage.kubectl(&format!("get hookruns,jobs -n {HOOKS} -o name")).await?;
+        ensure!(left.is_empty(), "{left}");
+        Ok(())
+    })
     .await
 }

@@ -67,10 +67,7 @@ async fn kill_repeatedly(stage: &mut Stage) -> Result<()> {
     let are_first_attempts = runs.iter().all(|it| it.ends_with("-1"));
     // On a slow machine, the test sees several writes at once, so there are fewer kills than writes.
     let enough_kills = kills > expected;
-    ensure!(
-        enough_kills && are_first_attempts,
-        "{kills} kills: {runs:#?}"
-    );
+    ensure!(enough_kills && are_first_attempts, "{kills} kills: {runs:#?}");
     ensure!(runs.len() == expected, "{runs:#?}");
     runs.sort();
     runs.dedup();
@@ -84,17 +81,13 @@ async fn kill_until(
     is_over: impl AsyncFn(&Stage) -> Result<bool>,
 ) -> Result<usize> {
     let (mut kills, mut known_writes) = (0, writes(stage)?);
-    while !eventually(
-        "the operator writes, or the phase is over",
-        LIMIT,
-        async || {
-            let is_over = is_over(stage).await?;
-            let now = writes(stage)?;
-            ensure!(is_over || now > known_writes, "{now} writes");
-            known_writes = now;
-            Ok(is_over)
-        },
-    )
+    while !eventually("the operator writes, or the phase is over", LIMIT, async || {
+        let is_over = is_over(stage).await?;
+        let now = writes(stage)?;
+        ensure!(is_over || now > known_writes, "{now} writes");
+        known_writes = now;
+        Ok(is_over)
+    })
     .await?
     {
         stage.replace_operator().await?;
@@ -160,21 +153,13 @@ async fn lose_node(stage: &mut Stage) -> Result<()> {
     // An edit cancels an attempt in progress.
     let hooks = json!({"hooks": {"PreInstall": "/tmp/hooks/pre-install"}});
     stage.patch("one", json!({"features": hooks})).await?;
-    stage
-        .until_condition("one", "Ready", "True Installed")
-        .await?;
+    stage.until_condition("one", "Ready", "True Installed").await?;
     let runs = stage.created_runs()?;
     let is_pre_install = |run: &&String| run.starts_with("pre-install-hook-one-");
     let count_on = |node: &str| {
         let part = format!("-{node}-");
-        runs.iter()
-            .filter(is_pre_install)
-            .filter(|it| it.contains(&part))
-            .count()
+        runs.iter().filter(is_pre_install).filter(|it| it.contains(&part)).count()
     };
-    ensure!(
-        [count_on("node-0"), count_on("node-1")] == [1, 2],
-        "{runs:#?}"
-    );
+    ensure!([count_on("node-0"), count_on("node-1")] == [1, 2], "{runs:#?}");
     Ok(())
 }

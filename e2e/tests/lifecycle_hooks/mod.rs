@@ -66,24 +66,14 @@ fn cluster_one(pre_install: &str, machine: Value) -> Value {
 
 async fn apply_example(stage: &Stage, name: &str) -> Result<()> {
     let folder = repository().join("examples/lifecycle").join(name);
-    stage
-        .kubectl(&format!("apply -f {}", folder.display()))
-        .await?;
+    stage.kubectl(&format!("apply -f {}", folder.display())).await?;
     Ok(())
 }
 
 /// Sets the version of a node's kubelet to 1.37.0.
 async fn upgrade_kubelet(stage: &Stage, node: &str) -> Result<()> {
     let version = json!({"status": {"nodeInfo": {"kubeletVersion": "v1.37.0"}}}).to_string();
-    let patch = [
-        "patch",
-        "node",
-        node,
-        "--subresource=status",
-        "--type=merge",
-        "-p",
-        &version,
-    ];
+    let patch = ["patch", "node", node, "--subresource=status", "--type=merge", "-p", &version];
     stage.plane.kubectl(&patch, "").await?;
     Ok(())
 }

@@ -31,23 +31,15 @@ async fn upgrade(stage: &mut Stage) -> Result<()> {
         "PreClusterUpgrade": script, "PreUpgrade": script, "PostUpgrade": script, "PostClusterUpgrade": script,
     });
     stage.apply(&cluster).await?;
-    stage
-        .until_condition("one", "Ready", "True Installed")
-        .await?;
+    stage.until_condition("one", "Ready", "True Installed").await?;
     stage.patch("one", json!({"version": "1.37.0"})).await?;
     for node in ["node-0", "node-1"] {
-        stage
-            .until_condition("one", "EnsureUpgrade", &format!("node {node} has version"))
-            .await?;
+        stage.until_condition("one", "EnsureUpgrade", &format!("node {node} has version")).await?;
         stage.replace_operator().await?;
         upgrade_kubelet(stage, node).await?;
     }
-    stage
-        .until_condition("one", "EnsurePostClusterUpgradeHook", "True Passed")
-        .await?;
-    stage
-        .until_condition("one", "Ready", "True Installed")
-        .await?;
+    stage.until_condition("one", "EnsurePostClusterUpgradeHook", "True Passed").await?;
+    stage.until_condition("one", "Ready", "True Installed").await?;
     eventually("the upgrade is over", LIMIT, async || {
         let status = stage.cluster("one").await?["status"].take();
         let is_over = status["phase"] == "Running" && status["version"] == "1.37.0";
@@ -62,9 +54,7 @@ async fn upgrade(stage: &mut Stage) -> Result<()> {
         .filter_map(|run| run.rsplit_once('-')?.0.rsplit_once('-'))
         .map(|(name, _)| name)
         .collect();
-    let master = upgrades
-        .first()
-        .and_then(|it| it.strip_prefix("pre-cluster-upgrade-hook-one-"));
+    let master = upgrades.first().and_then(|it| it.strip_prefix("pre-cluster-upgrade-hook-one-"));
     let master = master.with_context(|| format!("{upgrades:#?}"))?;
     let expected = [
         format!("pre-cluster-upgrade-hook-one-{master}"),
@@ -80,12 +70,8 @@ async fn upgrade(stage: &mut Stage) -> Result<()> {
 
 async fn a_node_is_upgraded_when_the_hooks_of_its_games_allow_it(case: &mut Case) -> Result<()> {
     let hook = hook_template("matches", &case.hooks.url("/matches"));
-    case.hooks
-        .answer("/matches", Answer::Json(json!({"age": 10})));
-    let allow = || {
-        case.hooks
-            .answer("/matches", Answer::Json(json!({"age": 45})))
-    };
+    case.hooks.answer("/matches", Answer::Json(json!({"age": 10})));
+    let allow = || case.hooks.answer("/matches", Answer::Json(json!({"age": 45})));
     Stage::play("lifecycle-drain", case.folder(), async |stage| {
         upgrade_with_drain(stage, &hook, allow).await
     })
@@ -113,9 +99,7 @@ async fn upgrade_with_drain(stage: &mut Stage, hook: &Value, allow: impl Fn()) -
     features["hooks"] = json!({"PreUpgrade": "/tmp/hooks/pre-install"});
     features["upgrade"] = json!({"strategy": {"drainNodeBeforeUpgrade": true}});
     stage.apply(&cluster).await?;
-    stage
-        .until_condition("one", "Ready", "True Installed")
-        .await?;
+    stage.until_condition("one", "Ready", "True Installed").await?;
     let pods = "get pods -l app=arena -o jsonpath={range.items[*]}{.metadata.uid}{.spec.nodeName}{'\\n'}{end}";
     let before = stage.kubectl(pods).await?;
     stage.patch("one", json!({"version": "1.37.0"})).await?;
@@ -124,9 +108,7 @@ async fn upgrade_with_drain(stage: &mut Stage, hook: &Value, allow: impl Fn()) -
         if !has_waited && before.contains(node) {
             has_waited = true;
             let draining = format!("node {node} is being drained: ");
-            stage
-                .until_condition("one", "EnsurePreUpgradeHook", &draining)
-                .await?;
+            stage.until_condition("one", "EnsurePreUpgradeHook", &draining).await?;
             consistently("the matches go on, and nothing starts", QUIET, async || {
                 ensure!(stage.kubectl(pods).await? == before, "a pod was replaced");
                 let runs = stage.created_runs()?;
@@ -138,23 +120,16 @@ async fn upgrade_with_drain(stage: &mut Stage, hook: &Value, allow: impl Fn()) -
             stage.replace_operator().await?;
             allow();
         }
-        stage
-            .until_condition("one", "EnsureUpgrade", &format!("node {node} has version"))
-            .await?;
+        stage.until_condition("one", "EnsureUpgrade", &format!("node {node} has version")).await?;
         let left = format!("get pods -l app=arena --field-selector spec.nodeName={node} -o name");
         let left = stage.kubectl(&left).await?;
         ensure!(left.is_empty(), "left on {node}: {left}");
         let cordoned = format!("get node {node} -o jsonpath={{.spec.unschedulable}}");
-        ensure!(
-            stage.kubectl(&cordoned).await? == "true",
-            "{node} is not cordoned"
-        );
+        ensure!(stage.kubectl(&cordoned).await? == "true", "{node} is not cordoned");
         upgrade_kubelet(stage, node).await?;
     }
     ensure!(has_waited, "no node had a pod: {before}");
-    stage
-        .until_condition("one", "Ready", "True Installed")
-        .await?;
+    stage.until_condition("one", "Ready", "True Installed").await?;
     let cordons = "get nodes -o jsonpath={.items[?(@.spec.unschedulable)].metadata.name}";
     let cordons = stage.kubectl(cordons).await?;
     ensure!(cordons == "node-2", "cordoned: {cordons}");
@@ -178,16 +153,12 @@ async fn upgrade_with_a_stale_cache(stage: &mut Stage) -> Result<()> {
     features["hooks"] = json!({"PreUpgrade": "/tmp/hooks/pre-install"});
     features["upgrade"] = json!({"strategy": {"drainNodeBeforeUpgrade": true}});
     stage.apply(&cluster).await?;
-    stage
-        .until_condition("one", "Ready", "True Installed")
-        .await?;
+    stage.until_condition("one", "Ready", "True Installed").await?;
     // The operator has compared its caches with the API server, because it has installed the cluster. Until it has
     // done so, it would not plan while a watch stalls.
     proxy.play(Script::default().watching("pods", WatchFault::Stall, 0.0, 600.0));
     stage.kubectl("cordon node-1").await?;
-    stage
-        .apply(&Game::in_place(1).named("arena").into())
-        .await?;
+    stage.apply(&Game::in_place(1).named("arena").into()).await?;
     let on_node = "get pods -l app=arena --field-selector spec.nodeName=node-0 -o name";
     eventually("the game is on node-0", LIMIT, async || {
         let pods = stage.kubectl(on_node).await?;
@@ -211,9 +182,7 @@ async fn upgrade_with_a_stale_cache(stage: &mut Stage) -> Result<()> {
     })
     .await?;
     proxy.heal();
-    stage
-        .until_condition("one", "EnsureUpgrade", "node node-0 has version")
-        .await?;
+    stage.until_condition("one", "EnsureUpgrade", "node node-0 has version").await?;
     let left = stage.kubectl(on_node).await?;
     ensure!(left.is_empty(), "left on node-0: {left}");
     Ok(())

@@ -8,10 +8,7 @@ use serde_json::json;
 
 use super::{exits_with, fails_with, kubeconfig};
 
-e2e::tests![
-    a_proxy_is_used_as_in_kubectl,
-    connection_options_work_as_in_kubectl,
-];
+e2e::tests![a_proxy_is_used_as_in_kubectl, connection_options_work_as_in_kubectl,];
 
 async fn a_proxy_is_used_as_in_kubectl(case: &mut Case) -> Result<()> {
     let proxy = ConnectProxy::start().await?;
@@ -57,10 +54,7 @@ async fn connection_options_work_as_in_kubectl(case: &mut Case) -> Result<()> {
             let output = run_unchecked(command.env("KUBECONFIG", &config)).await?;
             ensure!(output.code == code, "{args:?}: {output:?}");
             let is_plugin = program[0] == "game";
-            ensure!(
-                !is_plugin || output.stderr.contains(words),
-                "{args:?}: {output:?}"
-            );
+            ensure!(!is_plugin || output.stderr.contains(words), "{args:?}: {output:?}");
         }
     }
     let error = "User \"other-user\" cannot list resource";

@@ -31,16 +31,10 @@ async fn the_plugin_prints_what_its_document_shows(case: &mut Case) -> Result<()
     for command in ["get", "tree wrld", "status world"] {
         document.check(case, command).await?;
     }
-    document
-        .check(case, "lint e2e/manifests/bad/replicas-negative.yaml")
-        .await?;
+    document.check(case, "lint e2e/manifests/bad/replicas-negative.yaml").await?;
 
-    document
-        .check(case, "set image gd/game game=game:v2")
-        .await?;
-    document
-        .check(case, "status game --watch --timeout 5m")
-        .await?;
+    document.check(case, "set image gd/game game=game:v2").await?;
+    document.check(case, "status game --watch --timeout 5m").await?;
     document.check(case, "promote game").await?;
     for command in ["tree game", "hooks game", "history game"] {
         document.check(case, command).await?;
@@ -69,10 +63,8 @@ async fn create_two_workloads(case: &Case) -> Result<()> {
         {"partition": 3}, {"pause": {}}, {"partition": 2}, {"pause": {"duration": "20s"}},
         {"hook": {"templateName": "test"}},
     ]);
-    case.apply(Game::in_place(4).named("game").steps(steps))
-        .await?;
-    case.apply(Game::parallel(3).named("world").pre_delete("test"))
-        .await?;
+    case.apply(Game::in_place(4).named("game").steps(steps)).await?;
+    case.apply(Game::parallel(3).named("world").pre_delete("test")).await?;
     for name in ["game", "world"] {
         status(case, 0, name).await?;
     }
@@ -96,10 +88,7 @@ impl Document {
         if !read_only.any(|start| command.starts_with(&start)) {
             return check_output(case, &documented).await;
         }
-        eventually(&command, LIMIT, async || {
-            check_output(case, &documented).await
-        })
-        .await
+        eventually(&command, LIMIT, async || check_output(case, &documented).await).await
     }
 }
 

@@ -71,21 +71,18 @@ async fn next_line_with(
 }
 
 async fn tree_follows_a_rollout(case: &mut Case) -> Result<()> {
-    case.apply(Game::in_place(2).steps(json!([{"partition": 1}, {"pause": {}}])))
-        .await?;
+    case.apply(Game::in_place(2).steps(json!([{"partition": 1}, {"pause": {}}]))).await?;
     case.until_settled(2).await?;
     let mut command = case.kubectl_command(&["game", "tree", GAME, "-w"]).await?;
     let mut tree = RunningCommand::start(&mut command)?;
     tree.until_printed("Complete").await?;
     case.set_image("game:v2").await?;
-    tree.until_printed("canary step 1 is paused until resumed")
-        .await?;
+    tree.until_printed("canary step 1 is paused until resumed").await?;
     tree.until_printed("game:v2").await?;
     exits_with(case, 0, &["resume", GAME]).await?;
     tree.until_printed("rollout complete: 2 of 2 pods").await?;
     case.kubectl(&["delete", "gamedeployment", GAME]).await?;
-    tree.until_printed("gamedeployment.tkex.tencent.com/test-gamedeployment was deleted")
-        .await?;
+    tree.until_printed("gamedeployment.tkex.tencent.com/test-gamedeployment was deleted").await?;
     ensure!(tree.child.wait().await?.success());
     Ok(())
 }
@@ -125,9 +122,7 @@ async fn a_lost_connection_is_reported_and_restored(case: &mut Case) -> Result<(
     let mut tree = follow(&["game", "tree", GAME, "-w"]).await?;
     let mut status = follow(&["game", "status", GAME, "--watch"]).await?;
     for command in [&mut tree, &mut status] {
-        command
-            .until_printed("canary step 1 is paused until 20")
-            .await?;
+        command.until_printed("canary step 1 is paused until 20").await?;
     }
     link.cut();
     for command in [&mut tree, &mut status] {
@@ -138,9 +133,7 @@ async fn a_lost_connection_is_reported_and_restored(case: &mut Case) -> Result<(
     link.restore();
     for command in [&mut tree, &mut status] {
         command.until_reported("connection restored").await?;
-        command
-            .until_printed("rollout complete: 2 of 2 pods")
-            .await?;
+        command.until_printed("rollout complete: 2 of 2 pods").await?;
     }
     ensure!(status.child.wait().await?.success());
     Ok(())
@@ -149,30 +142,18 @@ async fn a_lost_connection_is_reported_and_restored(case: &mut Case) -> Result<(
 async fn status_waits_no_longer_than_its_timeout(case: &mut Case) -> Result<()> {
     case.hooks.answer("/", Answer::Never);
     // Its hook is in progress for longer than all commands take.
-    case.apply(retrying_hook_template("slow", &case.hooks.url("/")))
-        .await?;
+    case.apply(retrying_hook_template("slow", &case.hooks.url("/"))).await?;
     case.apply(Game::rolling(1).pre_delete("slow")).await?;
     case.until_settled(1).await?;
     case.scale(0).await?;
-    case.until("the hook runs", |view| {
-        view.phases("PreDelete") == ["Running"]
-    })
-    .await?;
+    case.until("the hook runs", |view| view.phases("PreDelete") == ["Running"]).await?;
     let printed = exits_with(case, 3, &["status", GAME, "--watch", "--timeout=20s"]).await?;
-    check_contains(
-        &printed,
-        &["Waiting: waits for PreDelete hook of pod test-gamedeployment-"],
-    )?;
+    check_contains(&printed, &["Waiting: waits for PreDelete hook of pod test-gamedeployment-"])?;
     let data: Value =
         serde_json::from_str(&exits_with(case, 3, &["status", GAME, "-o", "json"]).await?)?;
     ensure!(
         data["end"] == "UnderWay" && data["exitCode"] == 3 && data["status"] == "Waiting",
         "{data}"
     );
-    fails_with(
-        case,
-        &["status", GAME, "--watch", "--timeout=soon"],
-        "is not a duration",
-    )
-    .await
+    fails_with(case, &["status", GAME, "--watch", "--timeout=soon"], "is not a duration").await
 }

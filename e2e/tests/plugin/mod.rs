@@ -30,33 +30,16 @@ pub fn tests() -> Vec<Test> {
 
 /// Runs a command that must exit with this code, and returns its output.
 async fn exits_with(case: &Case, code: i32, args: &[&str]) -> Result<String> {
-    let CommandOutput {
-        code: found,
-        stdout,
-        stderr,
-    } = case.game(args).await?;
-    ensure!(
-        found == code,
-        "{args:?} exited with {found}: {stdout}{stderr}"
-    );
+    let CommandOutput { code: found, stdout, stderr } = case.game(args).await?;
+    ensure!(found == code, "{args:?} exited with {found}: {stdout}{stderr}");
     Ok(stdout)
 }
 
 /// Runs a command that must fail with this error.
 async fn fails_with(case: &Case, args: &[&str], words: &str) -> Result<()> {
-    let CommandOutput {
-        code,
-        stdout,
-        stderr,
-    } = case.game(args).await?;
-    ensure!(
-        code == 1 && stdout.is_empty(),
-        "{args:?} exited with {code}: {stdout}{stderr}"
-    );
-    ensure!(
-        stderr.contains(words),
-        "{args:?} does not print {words:?}: {stderr}"
-    );
+    let CommandOutput { code, stdout, stderr } = case.game(args).await?;
+    ensure!(code == 1 && stdout.is_empty(), "{args:?} exited with {code}: {stdout}{stderr}");
+    ensure!(stderr.contains(words), "{args:?} does not print {words:?}: {stderr}");
     Ok(())
 }
 
@@ -76,15 +59,9 @@ fn check_contains(text: &str, words: &[&str]) -> Result<()> {
 /// The words of the first line that, without the symbols of a tree, starts with this text.
 fn line<'t>(text: &'t str, start: &str) -> Result<Vec<&'t str>> {
     let mut lines = text.lines();
-    let found = lines.find(|line| {
-        line.trim_start_matches(['|', '`', '-', ' '])
-            .starts_with(start)
-    });
+    let found = lines.find(|line| line.trim_start_matches(['|', '`', '-', ' ']).starts_with(start));
     let found = found.with_context(|| format!("no line {start:?} in:\n{text}"))?;
-    Ok(found
-        .trim_start_matches(['|', '`', '-', ' '])
-        .split_whitespace()
-        .collect())
+    Ok(found.trim_start_matches(['|', '`', '-', ' ']).split_whitespace().collect())
 }
 
 /// A changed copy of the user's kubeconfig.

@@ -27,19 +27,13 @@ async fn a_pause_of_a_complete_workload_is_shown(case: &mut Case) -> Result<()> 
     case.until_settled(1).await?;
     let paused = case.game(&["pause", GAME]).await?;
     ensure!(
-        paused.code == 0
-            && paused
-                .stderr
-                .contains("the next change to the template waits"),
+        paused.code == 0 && paused.stderr.contains("the next change to the template waits"),
         "{paused:?}"
     );
     let pause_note =
         "also: paused by a user (spec.updateStrategy.paused is true): the next template change";
     check_contains(&status(case, 0, GAME).await?, &["Complete: ", pause_note])?;
-    check_contains(
-        &exits_with(case, 0, &["tree", GAME]).await?,
-        &[pause_note, "Complete,Paused"],
-    )?;
+    check_contains(&exits_with(case, 0, &["tree", GAME]).await?, &[pause_note, "Complete,Paused"])?;
     check_contains(&exits_with(case, 0, &["get"]).await?, &["Complete,Paused"])?;
     exits_with(case, 0, &["resume", GAME]).await?;
     let printed = status(case, 0, GAME).await?;
@@ -60,11 +54,7 @@ async fn a_refused_template_is_reported(case: &mut Case) -> Result<()> {
 }
 
 async fn workloads_are_printed_as_kubectl_prints_them(case: &mut Case) -> Result<()> {
-    let CommandOutput {
-        code,
-        stdout,
-        stderr,
-    } = case.game(&["get"]).await?;
+    let CommandOutput { code, stdout, stderr } = case.game(&["get"]).await?;
     let no_resources = format!("No resources found in {} namespace.\n", case.namespace);
     ensure!(
         (code, stdout.as_str(), stderr.as_str()) == (0, "", no_resources.as_str()),
@@ -85,40 +75,19 @@ async fn workloads_are_printed_as_kubectl_prints_them(case: &mut Case) -> Result
         serde_json::from_str(&case.kubectl(&["get", "gd", GAME, "-o", "json"]).await?)?;
     ensure!(object == kubectl, "{object:#} instead of {kubectl:#}");
     let list: Value = serde_yaml_ng::from_str(&exits_with(case, 0, &["get", "-o", "yaml"]).await?)?;
-    let kinds: Vec<&Value> = list["items"]
-        .as_array()
-        .context("no items")?
-        .iter()
-        .map(|it| &it["kind"])
-        .collect();
-    ensure!(
-        list["kind"] == "List" && kinds == ["GameDeployment", "GameStatefulSet"],
-        "{list:#}"
-    );
+    let kinds: Vec<&Value> =
+        list["items"].as_array().context("no items")?.iter().map(|it| &it["kind"]).collect();
+    ensure!(list["kind"] == "List" && kinds == ["GameDeployment", "GameStatefulSet"], "{list:#}");
     let names = exits_with(case, 0, &["get", "gsts", "-o", "name"]).await?;
-    ensure!(
-        names == format!("gamestatefulset.tkex.tencent.com/{SET}\n"),
-        "{names}"
-    );
+    ensure!(names == format!("gamestatefulset.tkex.tencent.com/{SET}\n"), "{names}");
     let all = exits_with(case, 0, &["get", "-A"]).await?;
-    ensure!(
-        all.starts_with("NAMESPACE") && all.contains(&case.namespace),
-        "{all}"
-    );
+    ensure!(all.starts_with("NAMESPACE") && all.contains(&case.namespace), "{all}");
     let selected = exits_with(case, 0, &["get", "-l", "app=other", "-o", "name"]).await?;
     ensure!(selected.is_empty(), "{selected}");
     let others = ["get", "gd", "--selector", "app!=other", "-o", "name"];
     let selected = exits_with(case, 0, &others).await?;
-    ensure!(
-        selected == format!("gamedeployment.tkex.tencent.com/{GAME}\n"),
-        "{selected}"
-    );
-    fails_with(
-        case,
-        &["get", GAME, "-l", "app=game"],
-        "are mutually exclusive",
-    )
-    .await?;
+    ensure!(selected == format!("gamedeployment.tkex.tencent.com/{GAME}\n"), "{selected}");
+    fails_with(case, &["get", GAME, "-l", "app=game"], "are mutually exclusive").await?;
     for format in ["json", "yaml"] {
         // The YAML parser also reads JSON.
         let hooks = exits_with(case, 0, &["hooks", GAME, "-o", format]).await?;
@@ -126,20 +95,13 @@ async fn workloads_are_printed_as_kubectl_prints_them(case: &mut Case) -> Result
         ensure!(runs["items"] == json!([]), "{runs}");
         let history = exits_with(case, 0, &["history", SET, "-o", format]).await?;
         let revisions: Value = serde_yaml_ng::from_str(&history)?;
-        ensure!(
-            revisions["items"][0]["kind"] == "ControllerRevision",
-            "{revisions}"
-        );
+        ensure!(revisions["items"][0]["kind"] == "ControllerRevision", "{revisions}");
     }
     let changed: Value =
         serde_json::from_str(&exits_with(case, 0, &["pause", GAME, "-o", "json"]).await?)?;
-    ensure!(
-        changed["spec"]["updateStrategy"]["paused"] == true,
-        "{changed}"
-    );
-    let managers = case
-        .kubectl(&["get", "gd", GAME, "-o", "yaml", "--show-managed-fields"])
-        .await?;
+    ensure!(changed["spec"]["updateStrategy"]["paused"] == true, "{changed}");
+    let managers =
+        case.kubectl(&["get", "gd", GAME, "-o", "yaml", "--show-managed-fields"]).await?;
     check_contains(&managers, &["manager: kubectl-game"])
 }
 
@@ -157,10 +119,7 @@ async fn symbols_and_colors_follow_the_terminal_and_environment(case: &mut Case)
         let mut terminal = terminal(case, &tree).await?;
         let shown = run_unchecked(terminal.env(name, value)).await?;
         let text = shown.stdout.as_str();
-        ensure!(
-            shown.code == 0 && text.contains(GAME),
-            "{name}={value}: {shown:?}"
-        );
+        ensure!(shown.code == 0 && text.contains(GAME), "{name}={value}: {shown:?}");
         let drawn = text.contains("└─ ") && text.contains("✔ ");
         ensure!(drawn == symbols, "{name}={value}: {text}");
         ensure!(text.is_ascii() != symbols, "{name}={value}: {text}");
@@ -178,10 +137,7 @@ async fn symbols_and_colors_follow_the_terminal_and_environment(case: &mut Case)
 async fn terminal(case: &Case, args: &[&str]) -> Result<Command> {
     let line = format!("script -qec 'kubectl {}' /dev/null", args.join(" "));
     let mut terminal = case.shell().await?.command(&line);
-    terminal
-        .env("SHELL", "/bin/sh")
-        .env("TERM", "xterm")
-        .env_remove("NO_COLOR");
+    terminal.env("SHELL", "/bin/sh").env("TERM", "xterm").env_remove("NO_COLOR");
     Ok(terminal)
 }
 
@@ -198,32 +154,17 @@ async fn mistakes_get_a_suggestion(case: &mut Case) -> Result<()> {
     )
     .await?;
     fails_with(case, &["pause", "world"], "write gd/world or gsts/world").await?;
-    fails_with(
-        case,
-        &["pause", "gamedeploymnt", "lobby"],
-        "did you mean gamedeployment?",
-    )
-    .await?;
+    fails_with(case, &["pause", "gamedeploymnt", "lobby"], "did you mean gamedeployment?").await?;
     fails_with(case, &["pause", "deploy/lobby"], "use kubectl rollout").await?;
     fails_with(case, &["lobby", "-n", "default"], "unrecognized subcommand").await?;
     fails_with(case, &["resum", "lobby"], "'resume'").await?;
     let hint = "did you mean gd/lobby -n plugin--show--mistakes";
     fails_with(case, &["tree", "gd/lobby", "-n", "default"], hint).await?;
-    fails_with(
-        case,
-        &["get", "--context", "nowhere"],
-        "context \"nowhere\" does not exist",
-    )
-    .await?;
-    fails_with(case, &["get", "--kubeconfig", "/nowhere"], "kubeconfig: ").await?;
-    fails_with(
-        case,
-        &["set", "image", "lobby", "gaem=game:v2"],
-        "did you mean \"game\"?",
-    )
-    .await?;
-    case.until_of("lobby", "the operator has observed it", View::is_observed)
+    fails_with(case, &["get", "--context", "nowhere"], "context \"nowhere\" does not exist")
         .await?;
+    fails_with(case, &["get", "--kubeconfig", "/nowhere"], "kubeconfig: ").await?;
+    fails_with(case, &["set", "image", "lobby", "gaem=game:v2"], "did you mean \"game\"?").await?;
+    case.until_of("lobby", "the operator has observed it", View::is_observed).await?;
     fails_with(case, &["undo", "lobby"], "no earlier revision").await
 }
 
@@ -244,10 +185,7 @@ async fn completion_knows_commands_and_workloads(case: &mut Case) -> Result<()> 
         &complete(&["re"]).await?,
         &["resume\n", "retry\n", "release\n", "restart\n", ":4"],
     )?;
-    check_contains(
-        &complete(&["tree", "gd/"]).await?,
-        &["gd/test-gamedeployment\n"],
-    )?;
+    check_contains(&complete(&["tree", "gd/"]).await?, &["gd/test-gamedeployment\n"])?;
     check_contains(&complete(&["status", "--ti"]).await?, &["--timeout\n"])
 }
 
@@ -256,15 +194,8 @@ async fn lint_finds_what_the_server_refuses(case: &mut Case) -> Result<()> {
     let bad = file("e2e/manifests/bad/replicas-negative.yaml");
     let printed = exits_with(case, 1, &["lint", &bad]).await?;
     check_contains(&printed, &["replicas-negative.yaml:", "spec.replicas"])?;
-    ensure!(
-        exits_with(case, 0, &["lint", &file("examples/canary")])
-            .await?
-            .is_empty()
-    );
+    ensure!(exits_with(case, 0, &["lint", &file("examples/canary")]).await?.is_empty());
     let CommandOutput { code, stderr, .. } = case.game(&["lint", "/nowhere.yaml"]).await?;
-    ensure!(
-        code == 2 && stderr.contains("/nowhere.yaml"),
-        "{code}: {stderr}"
-    );
+    ensure!(code == 2 && stderr.contains("/nowhere.yaml"), "{code}: {stderr}");
     Ok(())
 }

@@ -23,8 +23,7 @@ e2e::tests![
 
 async fn an_update_of_a_set_is_followed_until_it_is_complete(case: &mut Case) -> Result<()> {
     case.hooks.answer("/", Answer::Json(json!({"age": 12})));
-    case.apply(hook_template("test", &case.hooks.url("/")))
-        .await?;
+    case.apply(hook_template("test", &case.hooks.url("/"))).await?;
     case.apply(set(case, log())).await?;
     until_shown(case, [0, 0, 0, 0]).await?;
     case.apply(Game::in_place(2).pre_inplace("test")).await?;
@@ -38,12 +37,9 @@ async fn an_update_of_a_set_is_followed_until_it_is_complete(case: &mut Case) ->
         "{printed}"
     );
 
-    let mut command = case
-        .kubectl_command(&["game", "tree", &short, "-w"])
-        .await?;
+    let mut command = case.kubectl_command(&["game", "tree", &short, "-w"]).await?;
     let mut tree = RunningCommand::start(&mut command)?;
-    tree.until_printed("2 of 2 pods have the newest containers")
-        .await?;
+    tree.until_printed("2 of 2 pods have the newest containers").await?;
     set_image(case, "log:1.1").await?;
     tree.until_printed("has held a token for").await?;
     // The token moves from pod to pod while the hook fails.
@@ -64,10 +60,7 @@ async fn an_update_of_a_set_is_followed_until_it_is_complete(case: &mut Case) ->
             )?;
             let game_tree = exits_with(case, 0, &["tree", GAME]).await?;
             let shown = line(&game_tree, pod)?.join(" ");
-            check_contains(
-                &shown,
-                &[&format!("sidecars of {name} awaiting an update for ")],
-            )?;
+            check_contains(&shown, &[&format!("sidecars of {name} awaiting an update for ")])?;
             Ok((pod.to_owned(), new))
         })
         .await?;
@@ -76,31 +69,16 @@ async fn an_update_of_a_set_is_followed_until_it_is_complete(case: &mut Case) ->
     check_contains(&printed, &["0 of 2 pods have the newest containers"])?;
 
     let paused = exits_with(case, 0, &["pause", &short]).await?;
-    ensure!(
-        paused == format!("sidecarset.tkex.tencent.com/{name} paused\n"),
-        "{paused}"
-    );
+    ensure!(paused == format!("sidecarset.tkex.tencent.com/{name} paused\n"), "{paused}");
     let printed = exits_with(case, 2, &["status", &short, "--watch", "--timeout", "60s"]).await?;
-    check_contains(
-        &printed,
-        &[
-            ": Paused: 0 of 2 pods",
-            "continue with: kubectl game resume",
-        ],
-    )?;
+    check_contains(&printed, &[": Paused: 0 of 2 pods", "continue with: kubectl game resume"])?;
     fails_with(case, &["pause", &short], "is already paused").await?;
     case.hooks.answer("/", Answer::Json(json!({"age": 45})));
     let resumed = exits_with(case, 0, &["resume", &short, "-o", "json"]).await?;
     let resumed: Value = serde_json::from_str(&resumed)?;
-    ensure!(
-        resumed["spec"]["updateStrategy"]["paused"] == false,
-        "{resumed}"
-    );
+    ensure!(resumed["spec"]["updateStrategy"]["paused"] == false, "{resumed}");
     let printed = exits_with(case, 0, &["status", &short, "--watch", "--timeout", "120s"]).await?;
-    check_contains(
-        &printed,
-        &[": Complete: 2 of 2 pods have the newest containers"],
-    )?;
+    check_contains(&printed, &[": Complete: 2 of 2 pods have the newest containers"])?;
     tree.until_printed(&format!("at {new} (newest)")).await?;
     let printed = exits_with(case, 0, &["tree", &short]).await?;
     ensure!(printed.matches("(newest)").count() == 2, "{printed}");
@@ -121,8 +99,7 @@ async fn a_pod_that_was_left_out_is_shown_with_the_reason(case: &mut Case) -> Re
         Ok(())
     })
     .await?;
-    case.apply(set(case, json!([{"name": "game", "image": "log:1.0"}])))
-        .await?;
+    case.apply(set(case, json!([{"name": "game", "image": "log:1.0"}]))).await?;
     until_shown(case, [0, 0, 0, 1]).await?;
     case.scale(2).await?;
     case.until_settled(2).await?;
@@ -132,30 +109,17 @@ async fn a_pod_that_was_left_out_is_shown_with_the_reason(case: &mut Case) -> Re
     let printed = exits_with(case, 0, &["tree", &short]).await?;
     let injecting = line(&printed, "Injecting:")?.join(" ");
     ensure!(injecting.starts_with("Injecting: Clash for "), "{printed}");
-    check_contains(
-        &printed,
-        &[
-            "Ready:      NotInjected for ",
-            &format!("left out: {reason}"),
-        ],
-    )?;
+    check_contains(&printed, &["Ready:      NotInjected for ", &format!("left out: {reason}")])?;
     let old_pod = line(&printed, old.pods[0].name())?.join(" ");
     check_contains(&old_pod, &["not injected: the pod is older than the set"])?;
     check_contains(
         &exits_with(case, 0, &["tree", GAME]).await?,
-        &[&format!(
-            "without the sidecars of {}: the pod has",
-            name(case)
-        )],
+        &[&format!("without the sidecars of {}: the pod has", name(case))],
     )?;
     let printed = exits_with(case, 0, &["status", &short]).await?;
     check_contains(
         &printed,
-        &[
-            ": Complete: 0 of 0 pods",
-            "also: Injecting Clash: left out of",
-            reason,
-        ],
+        &[": Complete: 0 of 0 pods", "also: Injecting Clash: left out of", reason],
     )?;
     remove(case).await
 }
@@ -165,23 +129,12 @@ async fn sets_are_found_by_all_names_of_their_kind(case: &mut Case) -> Result<()
     let shown = until_shown(case, [0, 0, 0, 0]).await?;
     let name = name(case);
     let full = format!("sidecarset.tkex.tencent.com/{name}");
-    for kind in [
-        "scs",
-        "sidecarset",
-        "sidecarsets",
-        "SidecarSet.tkex.tencent.com",
-    ] {
+    for kind in ["scs", "sidecarset", "sidecarsets", "SidecarSet.tkex.tencent.com"] {
         let table = exits_with(case, 0, &["get", kind]).await?;
         let found = line(&table, &format!("scs/{name}"))?;
         let revision = text(&shown, "/status/latestRevision");
-        ensure!(
-            found[1..8] == ["Complete", "0", "0", "0", "0", "0", revision],
-            "{table}"
-        );
-        for words in [
-            vec![format!("{kind}/{name}")],
-            vec![kind.to_owned(), name.clone()],
-        ] {
+        ensure!(found[1..8] == ["Complete", "0", "0", "0", "0", "0", revision], "{table}");
+        for words in [vec![format!("{kind}/{name}")], vec![kind.to_owned(), name.clone()]] {
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             let found =
                 exits_with(case, 0, &[&["get"], &words[..], &["-o", "name"]].concat()).await?;
@@ -202,18 +155,8 @@ async fn sets_are_found_by_all_names_of_their_kind(case: &mut Case) -> Result<()
     ensure!(none.is_empty(), "{none}");
 
     let misspelled = format!("scs/{}x", &name);
-    fails_with(
-        case,
-        &["tree", &misspelled],
-        &format!("did you mean scs/{name}?"),
-    )
-    .await?;
-    fails_with(
-        case,
-        &["status", &name],
-        &format!("did you mean scs/{name}?"),
-    )
-    .await?;
+    fails_with(case, &["tree", &misspelled], &format!("did you mean scs/{name}?")).await?;
+    fails_with(case, &["status", &name], &format!("did you mean scs/{name}?")).await?;
     let supported = "a SidecarSet supports only get, status, tree, history, pause, resume and undo";
     fails_with(case, &["promote", &format!("scs/{name}")], supported).await?;
     for kind in ["scs", "sidecarset", "sidecarsets"] {

@@ -33,11 +33,7 @@ async fn until_updated(case: &Case, image: &str, restarts: i64) -> Result<()> {
     let view = case.until_settled(2).await?;
     view.ensure(view.ready_with(image) == 2)?;
     let restarted: i64 = view.pods.iter().map(|pod| pod.restarts()).sum();
-    ensure!(
-        restarted == restarts,
-        "{restarted} restarts: {}",
-        view.summary()
-    );
+    ensure!(restarted == restarts, "{restarted} restarts: {}", view.summary());
     Ok(())
 }
 
@@ -45,8 +41,7 @@ async fn until_updated(case: &Case, image: &str, restarts: i64) -> Result<()> {
 /// gate has changed.
 async fn until_one_serves(case: &Case, seconds: u64) -> Result<()> {
     case.until("one pod serves", one_serves).await?;
-    case.consistently("one pod serves", seconds, one_serves)
-        .await
+    case.consistently("one pod serves", seconds, one_serves).await
 }
 
 /// Whether one pod serves and the gate of the other is closed.
@@ -135,10 +130,7 @@ async fn a_change_can_be_superseded_during_the_pull(case: &mut Case) -> Result<(
     case.set_image(&v2).await?;
     images.until_requested(&v2).await;
     case.set_image(&v3).await?;
-    case.until("the change has been superseded", |view| {
-        view.count_with(&v3) == 1
-    })
-    .await?;
+    case.until("the change has been superseded", |view| view.count_with(&v3) == 1).await?;
     drop(held);
     images.until_requested(&v3).await;
     until_one_serves(case, 1).await?;
@@ -165,10 +157,7 @@ async fn a_missing_image_can_be_reverted(case: &mut Case) -> Result<()> {
 async fn an_image_can_be_given_by_digest(case: &mut Case) -> Result<()> {
     let mut images = Images::new(case).await?;
     let v1 = images.publish("v1", "v1");
-    let (v2, v3) = (
-        images.publish_digest("v2", "v2"),
-        images.publish_digest("v3", "v3"),
-    );
+    let (v2, v3) = (images.publish_digest("v2", "v2"), images.publish_digest("v3", "v3"));
     let observation = start(case, &v1).await?;
     case.set_image(&v2).await?;
     until_updated(case, &v2, 2).await?;

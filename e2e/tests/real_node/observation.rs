@@ -131,11 +131,7 @@ impl Findings {
     /// Fails if there were wrong responses.
     pub fn ensure_no_wrong_response(&self) -> Result<()> {
         let first: Vec<_> = self.wrong.iter().take(5).collect();
-        ensure!(
-            first.is_empty(),
-            "{} wrong responses: {first:#?}",
-            self.wrong.len()
-        );
+        ensure!(first.is_empty(), "{} wrong responses: {first:#?}", self.wrong.len());
         Ok(())
     }
 
@@ -155,10 +151,7 @@ impl Findings {
             *self.open.entry(version).or_default() += 1;
         } else {
             let (name, image) = (&pod.name, &span.image);
-            self.wrong.push(format!(
-                "{name} with {image}, open from {}: {response:?}",
-                span.from
-            ));
+            self.wrong.push(format!("{name} with {image}, open from {}: {response:?}", span.from));
         }
     }
 }
@@ -198,15 +191,8 @@ fn spans(writes: &[Event], name: &str, condition: &str) -> Vec<Span> {
         if current.as_ref().map(|span| span.image.as_str()) == image {
             continue;
         }
-        spans.extend(current.take().map(|span| Span {
-            to: Some(received),
-            ..span
-        }));
-        current = image.map(|image| Span {
-            from: done,
-            to: None,
-            image: image.to_owned(),
-        });
+        spans.extend(current.take().map(|span| Span { to: Some(received), ..span }));
+        current = image.map(|image| Span { from: done, to: None, image: image.to_owned() });
     }
     spans.extend(current);
     spans
@@ -243,8 +229,6 @@ async fn version_at(address: &str) -> Result<String> {
     stream.write_all(request.as_bytes()).await?;
     let mut response = String::new();
     stream.read_to_string(&mut response).await?;
-    let (_, body) = response
-        .split_once("\r\n\r\n")
-        .context("not an HTTP response")?;
+    let (_, body) = response.split_once("\r\n\r\n").context("not an HTTP response")?;
     Ok(body.to_owned())
 }

@@ -37,10 +37,8 @@ async fn a_gate_that_is_open_at_the_wrong_time_is_detected(case: &mut Case) -> R
     case.apply(pod).await?;
     let open = json!({"status": {"conditions": [{"type": GATE, "status": "True"}]}});
     let open = format!("-p={open}");
-    case.kubectl(&["wait", "--for=condition=ContainersReady", "pod/game"])
-        .await?;
-    case.kubectl(&["patch", "pod", "game", "--subresource=status", &open])
-        .await?;
+    case.kubectl(&["wait", "--for=condition=ContainersReady", "pod/game"]).await?;
+    case.kubectl(&["patch", "pod", "game", "--subresource=status", &open]).await?;
     let pod = case
         .eventually("the pod is ready", async || {
             let pod = case.get("pods/game").await?;
@@ -58,10 +56,7 @@ async fn a_gate_that_is_open_at_the_wrong_time_is_detected(case: &mut Case) -> R
             let findings = observation.compare(case, GATE, &images.versions())?;
             let is_detected = findings.wrong.iter().any(|line| line.contains(wrong));
             let (count, last) = (findings.wrong.len(), findings.wrong.last());
-            ensure!(
-                is_detected,
-                "{count} wrong responses, the last one: {last:?}"
-            );
+            ensure!(is_detected, "{count} wrong responses, the last one: {last:?}");
             Ok(())
         })
         .await
@@ -73,11 +68,7 @@ async fn a_gate_that_is_open_at_the_wrong_time_is_detected(case: &mut Case) -> R
     images.until_requested(&v2).await;
     set_image(&v3).await?;
     drop(held);
-    until_detected(
-        "the gate is open while the superseded version answers",
-        "Some(\"v2\")",
-    )
-    .await?;
+    until_detected("the gate is open while the superseded version answers", "Some(\"v2\")").await?;
     drop(next_held);
     case.eventually("the right version answers", async || {
         let findings = observation.compare(case, GATE, &images.versions())?;

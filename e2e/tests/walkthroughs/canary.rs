@@ -13,10 +13,7 @@ use super::{
     keys, update_to_python_3_5,
 };
 
-e2e::tests![
-    the_steps_pause_as_documented,
-    a_successful_hook_completes_the_canary
-];
+e2e::tests![the_steps_pause_as_documented, a_successful_hook_completes_the_canary];
 
 const PAUSED_STATUS: [&str; 12] = [
     "availableReplicas",
@@ -37,49 +34,28 @@ fn check_pause(view: &View, reason: &str, step: i64, updated: i64, stable: &str)
     let mut fields = PAUSED_STATUS.to_vec();
     fields.push("updatedReplicas");
     check_status(view, &fields, counts_of_status(4, updated))?;
-    ensure!(
-        view.is_paused() && view.step() == step,
-        "{}",
-        view.summary()
-    );
+    ensure!(view.is_paused() && view.step() == step, "{}", view.summary());
     ensure!(view.text("/status/labelSelector") == format!("app={GAME}"));
     ensure!(view.text("/status/canary/revision") == stable);
     ensure!(view.text("/status/updateRevision") != stable);
     ensure!(view.is_observed(), "{}", view.summary());
-    let pauses = view.game["status"]["pauseConditions"]
-        .as_array()
-        .context("no pauseConditions")?;
-    ensure!(
-        pauses.len() == 1 && pauses[0]["reason"] == reason,
-        "{pauses:?}"
-    );
-    ensure!(
-        keys(&pauses[0]) == BTreeSet::from(["reason", "startTime"]),
-        "{pauses:?}"
-    );
+    let pauses = view.game["status"]["pauseConditions"].as_array().context("no pauseConditions")?;
+    ensure!(pauses.len() == 1 && pauses[0]["reason"] == reason, "{pauses:?}");
+    ensure!(keys(&pauses[0]) == BTreeSet::from(["reason", "startTime"]), "{pauses:?}");
     Ok(())
 }
 
 /// The documented workload. Its pause of 20 s is long enough to be observed, even under load.
 fn canary_example(case: &Case) -> Result<String> {
-    example(
-        case,
-        "canary/gamedeployment.yaml",
-        &[("duration: 60", "duration: 20")],
-    )
+    example(case, "canary/gamedeployment.yaml", &[("duration: 60", "duration: 20")])
 }
 
 /// The documented template: two measurements, with a condition on the age. Their interval of 20 s is long enough to
 /// observe that the hook runs.
 fn canary_template(case: &Case, changes: &[(&str, &str)]) -> Result<String> {
-    let template = example(
-        case,
-        "canary/hooktemplate.yaml",
-        &[("interval: 60s", "interval: 20s")],
-    )?;
-    Ok(changes
-        .iter()
-        .fold(template, |text, (from, to)| text.replace(from, to)))
+    let template =
+        example(case, "canary/hooktemplate.yaml", &[("interval: 60s", "interval: 20s")])?;
+    Ok(changes.iter().fold(template, |text, (from, to)| text.replace(from, to)))
 }
 
 async fn until_paused(case: &Case, reason: &str, step: i64) -> Result<View> {
@@ -100,10 +76,7 @@ async fn the_steps_pause_as_documented(case: &mut Case) -> Result<()> {
     let view = until_paused(case, "PausedByCanaryPauseStep", 1).await?;
     check_pause(&view, "PausedByCanaryPauseStep", 1, 1, &stable)?;
     check_counts(case, [4, 1, 1, 4, 4]).await?;
-    case.consistently("one pod is updated", 2, |view| {
-        view.count_with("python:3.5") == 1
-    })
-    .await?;
+    case.consistently("one pod is updated", 2, |view| view.count_with("python:3.5") == 1).await?;
 
     case.resume().await?;
     let view = until_paused(case, "PausedByCanaryPauseStep", 3).await?;
@@ -113,15 +86,8 @@ async fn the_steps_pause_as_documented(case: &mut Case) -> Result<()> {
     // The pause ends after its duration, and the hook fails.
     let view = until_paused(case, "PausedByStepBasedHook", 4).await?;
     check_pause(&view, "PausedByStepBasedHook", 4, 2, &stable)?;
-    let run = format!(
-        "canary-step-hook-{}-4-test",
-        view.text("/status/updateRevision")
-    );
-    ensure!(
-        view.text("/status/canary/currentStepHookRun") == run,
-        "{}",
-        view.summary()
-    );
+    let run = format!("canary-step-hook-{}-4-test", view.text("/status/updateRevision"));
+    ensure!(view.text("/status/canary/currentStepHookRun") == run, "{}", view.summary());
     check_runs(case, &[(&run, "Failed")]).await?;
     check_failed_run(case, view.runs.first().context("no HookRun")?).await?;
 
@@ -142,20 +108,13 @@ async fn check_failed_run(case: &Case, run: &Run) -> Result<()> {
     let measurement = json!({"phase": "Failed", "value": "45"});
     let result = json!({"count": 1, "failed": 1, "name": "webtest", "phase": "Failed",
         "measurements": [measurement]});
-    check_contains(
-        &run.0["status"],
-        &json!({"phase": "Failed", "metricResults": [result]}),
-    )?;
+    check_contains(&run.0["status"], &json!({"phase": "Failed", "metricResults": [result]}))?;
     for time in [
         "/status/startedAt",
         "/status/metricResults/0/measurements/0/startedAt",
         "/status/metricResults/0/measurements/0/finishedAt",
     ] {
-        ensure!(
-            run.0.pointer(time).is_some_and(Value::is_string),
-            "no {time} in {}",
-            run.0
-        );
+        ensure!(run.0.pointer(time).is_some_and(Value::is_string), "no {time} in {}", run.0);
     }
     Ok(())
 }
@@ -173,9 +132,6 @@ async fn a_successful_hook_completes_the_canary(case: &mut Case) -> Result<()> {
     .await?;
     let view = case.until_settled(4).await?;
     view.ensure(!view.is_paused() && view.ready_with("python:3.5") == 4)?;
-    ensure!(
-        case.hooks.calls("/").len() == 2,
-        "expected two measurements"
-    );
+    ensure!(case.hooks.calls("/").len() == 2, "expected two measurements");
     Ok(())
 }

@@ -37,26 +37,17 @@ fn run_name(pod: &Pod) -> String {
 async fn a_scale_in_and_an_update_wait_for_a_hook(case: &mut Case) -> Result<()> {
     let template = pod_hook_template(case, "success")?;
     let before = create(case, template, workload_example(case, "gamedeployment")?, 6).await?;
-    let printed = case
-        .kubectl(&["scale", "--replicas=5", &format!("gamedeployment/{GAME}")])
-        .await?;
-    ensure!(
-        printed == format!("gamedeployment.tkex.tencent.com/{GAME} scaled\n"),
-        "{printed}"
-    );
+    let printed =
+        case.kubectl(&["scale", "--replicas=5", &format!("gamedeployment/{GAME}")]).await?;
+    ensure!(printed == format!("gamedeployment.tkex.tencent.com/{GAME} scaled\n"), "{printed}");
     let waiting = case
         .until("a hook runs", |view| {
             view.phases("PreDelete") == ["Running"] && waiting_runs(view).len() == 1
         })
         .await?;
-    let victim = waiting
-        .pods
-        .iter()
-        .find(|pod| pod.waits_for_hook())
-        .context("no victim")?;
+    let victim = waiting.pods.iter().find(|pod| pod.waits_for_hook()).context("no victim")?;
     check_runs(case, &[(&run_name(victim), "Running")]).await?;
-    case.until("the spec is observed", View::is_observed)
-        .await?;
+    case.until("the spec is observed", View::is_observed).await?;
     check_counts(case, [5, 6, 6, 6, 6]).await?;
     let all: Vec<(&str, i64)> = before.pods.iter().map(|pod| (pod.name(), 0)).collect();
     check_pods(case, &all).await?;
@@ -72,20 +63,12 @@ async fn a_scale_in_and_an_update_wait_for_a_hook(case: &mut Case) -> Result<()>
         })
         .await?;
     let waiting = waiting_runs(&view);
-    let names: Vec<(&str, &str)> = waiting
-        .iter()
-        .map(|name| (name.as_str(), "Running"))
-        .collect();
+    let names: Vec<(&str, &str)> = waiting.iter().map(|name| (name.as_str(), "Running")).collect();
     check_runs(case, &names).await?;
     check_counts(case, [5, 0, 0, 5, 5]).await?;
     let batch = |updated: i64| move |view: &View| view.counts() == [5, updated, updated, 5, 5];
-    case.until("the first batch, of two pods, is updated", batch(2))
-        .await?;
-    let view = case
-        .until("one hook runs", |view| {
-            view.phases("PreDelete") == ["Running"]
-        })
-        .await?;
+    case.until("the first batch, of two pods, is updated", batch(2)).await?;
+    let view = case.until("one hook runs", |view| view.phases("PreDelete") == ["Running"]).await?;
     view.ensure(view.runs.len() == 1 && view.counts() == [5, 2, 2, 5, 5])?;
     let view = case
         .until("the second batch, of one pod, is updated", |view| {
@@ -93,17 +76,11 @@ async fn a_scale_in_and_an_update_wait_for_a_hook(case: &mut Case) -> Result<()>
         })
         .await?;
     check_counts(case, [5, 3, 3, 5, 5]).await?;
-    let restarts: Vec<(&str, i64)> = view
-        .pods
-        .iter()
-        .map(|pod| (pod.name(), i64::from(pod.image() == "python:3.5")))
-        .collect();
+    let restarts: Vec<(&str, i64)> =
+        view.pods.iter().map(|pod| (pod.name(), i64::from(pod.image() == "python:3.5"))).collect();
     check_pods(case, &restarts).await?;
     check_runs(case, &[]).await?;
-    case.consistently("the partition holds", 2, |view| {
-        view.count_with("python:3.5") == 3
-    })
-    .await
+    case.consistently("the partition holds", 2, |view| view.count_with("python:3.5") == 3).await
 }
 
 /// Names of the HookRuns of pods that wait for a hook, in kubectl's order.
@@ -119,15 +96,9 @@ async fn a_failed_hook_keeps_its_pod_until_it_is_retried(case: &mut Case) -> Res
     create(case, template, workload_example(case, "gamedeployment")?, 6).await?;
     case.scale(5).await?;
     let view = case
-        .until("the hook has failed", |view| {
-            view.hook_conditions("preDelete").len() == 1
-        })
+        .until("the hook has failed", |view| view.hook_conditions("preDelete").len() == 1)
         .await?;
-    let victim = view
-        .pods
-        .iter()
-        .find(|pod| pod.waits_for_hook())
-        .context("no victim")?;
+    let victim = view.pods.iter().find(|pod| pod.waits_for_hook()).context("no victim")?;
     check_counts(case, [5, 6, 6, 6, 6]).await?;
     check_runs(case, &[(&run_name(victim), "Failed")]).await?;
     let fields = [
@@ -154,14 +125,8 @@ async fn a_failed_hook_keeps_its_pod_until_it_is_retried(case: &mut Case) -> Res
     let retry =
         json!([{"op": "replace", "path": "/spec/preDeleteUpdateStrategy/retry", "value": true}]);
     let printed = case.patch(&format!("gamedeployment/{GAME}"), retry).await?;
-    ensure!(
-        printed == format!("gamedeployment.tkex.tencent.com/{GAME} patched\n"),
-        "{printed}"
-    );
-    case.until("the hook runs again", |view| {
-        view.phases("PreDelete") == ["Running"]
-    })
-    .await?;
+    ensure!(printed == format!("gamedeployment.tkex.tencent.com/{GAME} patched\n"), "{printed}");
+    case.until("the hook runs again", |view| view.phases("PreDelete") == ["Running"]).await?;
     check_runs(case, &[(&run_name(victim), "Running")]).await?;
     let after = case.until_settled(5).await?;
     after.ensure(!after.pod_names().contains(&victim.name()))?;
@@ -182,11 +147,7 @@ async fn hooks_get_arguments(case: &mut Case) -> Result<()> {
         })
         .await?;
     let expected = waiting_runs(&view);
-    ensure!(
-        view.run_names() == expected,
-        "{:?} instead of {expected:?}",
-        view.run_names()
-    );
+    ensure!(view.run_names() == expected, "{:?} instead of {expected:?}", view.run_names());
     let mut called = Vec::new();
     for run in &view.runs {
         let pod = view.pod(&format!("{GAME}-{}", run.instance()))?;
@@ -194,10 +155,7 @@ async fn hooks_get_arguments(case: &mut Case) -> Result<()> {
         called.push(pod.ip()?);
     }
     let calls = case.hooks.calls("/");
-    ensure!(
-        calls.iter().all(|call| called.contains(&call.address)),
-        "{calls:?}"
-    );
+    ensure!(calls.iter().all(|call| called.contains(&call.address)), "{calls:?}");
     let view = case.until_settled(2).await?;
     check_counts(case, [2; 5]).await?;
     let remaining: Vec<(&str, i64)> = view.pods.iter().map(|pod| (pod.name(), 0)).collect();
@@ -216,30 +174,18 @@ fn check_argument_run(
     let labels = json!({"InstanceID": run.instance(), "PodControllerRevision": pod.revision(),
         "gamedeployment-type": "PreDelete", "hookrun-type": "pre-delete-step",
         "workload-revision": pod.revision(), "instance-id": run.instance()});
-    ensure!(
-        run.0["metadata"]["labels"] == labels,
-        "{}",
-        run.0["metadata"]
-    );
+    ensure!(run.0["metadata"]["labels"] == labels, "{}", run.0["metadata"]);
     let owner = json!([{"apiVersion": "tkex.tencent.com/v1alpha1", "blockOwnerDeletion": true,
         "controller": true, "kind": "GameDeployment", "name": GAME,
         "uid": view.game["metadata"]["uid"]}]);
-    ensure!(
-        run.0["metadata"]["ownerReferences"] == owner,
-        "{}",
-        run.0["metadata"]
-    );
+    ensure!(run.0["metadata"]["ownerReferences"] == owner, "{}", run.0["metadata"]);
     let args = json!([
         {"name": "PodIP", "value": pod.ip()?.to_string()},
         {"name": "PodName", "value": pod.name()},
         {"name": "PodNamespace", "value": case.namespace},
         {"name": "service-name", "value": service},
     ]);
-    ensure!(
-        run.0["spec"]["args"] == args,
-        "{} instead of {args}",
-        run.0["spec"]["args"]
-    );
+    ensure!(run.0["spec"]["args"] == args, "{} instead of {args}", run.0["spec"]["args"]);
     let metric = json!({"count": 3, "failureLimit": 2, "interval": "20s", "name": "webtest",
         "provider": {"web": {"jsonPath": "{$.age}", "url": url}},
         "successCondition": "asInt(result) > 30"});
@@ -247,8 +193,5 @@ fn check_argument_run(
     let measurement = json!({"phase": "Successful", "value": "45"});
     let result = json!({"count": 1, "measurements": [measurement], "name": "webtest",
         "phase": "Running", "successful": 1});
-    check_contains(
-        &run.0["status"],
-        &json!({"phase": "Running", "metricResults": [result]}),
-    )
+    check_contains(&run.0["status"], &json!({"phase": "Running", "metricResults": [result]}))
 }

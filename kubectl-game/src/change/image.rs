@@ -19,10 +19,7 @@ impl NewImage {
     pub fn parse(word: &str) -> Result<Self, Error> {
         match word.split_once('=') {
             Some((container, image)) if !container.is_empty() && !image.is_empty() => {
-                Ok(NewImage {
-                    container: container.to_owned(),
-                    image: image.to_owned(),
-                })
+                Ok(NewImage { container: container.to_owned(), image: image.to_owned() })
             }
             _ => Err(Error::Usage(format!("{word:?} is not CONTAINER=IMAGE"))),
         }
@@ -34,10 +31,7 @@ pub fn set_images(game: &Game, images: &[NewImage]) -> Result<Change, Error> {
     let mut after = game.object.clone();
     for new in images {
         let mut found = false;
-        for list in [
-            "/spec/template/spec/containers",
-            "/spec/template/spec/initContainers",
-        ] {
+        for list in ["/spec/template/spec/containers", "/spec/template/spec/initContainers"] {
             let containers = after.pointer_mut(list).and_then(Value::as_array_mut);
             for container in containers.into_iter().flatten() {
                 if new.container == "*" || container["name"] == new.container {
@@ -60,10 +54,7 @@ pub fn set_images(game: &Game, images: &[NewImage]) -> Result<Change, Error> {
 fn refuse_unknown<T>(game: &Game, container: &str) -> Result<T, Error> {
     let lists = ["/spec/containers", "/spec/initContainers"].into_iter();
     let containers = lists.filter_map(|list| game.template.pointer(list)?.as_array());
-    let names: Vec<&str> = containers
-        .flatten()
-        .filter_map(|it| it["name"].as_str())
-        .collect();
+    let names: Vec<&str> = containers.flatten().filter_map(|it| it["name"].as_str()).collect();
     let hint = match closest(container, names.iter().copied()) {
         Some(near) => format!("did you mean {near:?}?"),
         None => format!("its containers are {}", names.join(", ")),

@@ -29,11 +29,7 @@ pub struct Change {
 
 impl Change {
     fn new(after: Value, outcome: impl Into<String>) -> Self {
-        Change {
-            after,
-            outcome: outcome.into(),
-            note: None,
-        }
+        Change { after, outcome: outcome.into(), note: None }
     }
 
     /// The patch to send, if anything changes.

@@ -34,16 +34,11 @@ pub fn pause(game: &Game) -> Result<Change, Error> {
         return refuse(format!("{name} is already paused"));
     }
     let (index, has_duration) = match game.step() {
-        Some((index, step)) => (
-            index,
-            step.pause.as_ref().is_some_and(|it| it.duration.is_some()),
-        ),
+        Some((index, step)) => (index, step.pause.as_ref().is_some_and(|it| it.duration.is_some())),
         None => (game.steps.len(), false),
     };
     if !has_duration {
-        return refuse(format!(
-            "{name} is already paused by canary step {index}, until resumed"
-        ));
+        return refuse(format!("{name} is already paused by canary step {index}, until resumed"));
     }
     let annotations = after.pointer_mut("/metadata/annotations");
     if let Some(annotations) = annotations.and_then(Value::as_object_mut) {
@@ -52,10 +47,7 @@ pub fn pause(game: &Game) -> Result<Change, Error> {
     let note =
         "the pause no longer ends by itself; once resumed, the step's own pause starts again";
     let outcome = format!("paused: took over the pause of canary step {index}");
-    Ok(Change {
-        note: Some(note.to_owned()),
-        ..Change::new(after, outcome)
-    })
+    Ok(Change { note: Some(note.to_owned()), ..Change::new(after, outcome) })
 }
 
 /// Ends a pause, whether a user or a canary step set it.
@@ -116,9 +108,7 @@ fn promotable(game: &Game) -> Result<(usize, &CanaryStep), Error> {
         ));
     }
     let Some((index, step)) = game.step().filter(|_| game.is_rolling()) else {
-        return refuse(format!(
-            "{name} is not at a canary step: nothing to promote"
-        ));
+        return refuse(format!("{name} is not at a canary step: nothing to promote"));
     };
     if game.is_paused_by_user() {
         return refuse(format!(

@@ -24,10 +24,7 @@ pub fn restart(game: &Game, now: Timestamp) -> Result<Change, Error> {
     let time = now.round(Unit::Second).unwrap_or(now).to_string();
     let path = ["spec", "template", "metadata", "annotations", RESTARTED_AT];
     set(&mut after, &path, time);
-    Ok(Change {
-        note,
-        ..Change::new(after, "restarted")
-    })
+    Ok(Change { note, ..Change::new(after, "restarted") })
 }
 
 /// In-place updates write the annotation into the running pods, which does not restart them.

@@ -47,7 +47,5 @@ fn nothing_failed<T>(scene: &Scene, point: Option<HookPoint>) -> Result<T, Error
         ));
     }
     let point = point.map_or_else(String::new, |point| format!("{} ", point.as_str()));
-    refuse(format!(
-        "no {point}hook of a pod of {name} has failed: nothing to retry"
-    ))
+    refuse(format!("no {point}hook of a pod of {name} has failed: nothing to retry"))
 }

@@ -18,10 +18,7 @@ use crate::scene::Scene;
 /// The outcome and the patch, without the resourceVersion that each patch contains.
 fn outcome_and_patch(scene: &Scene, change: Result<Change, Error>) -> (String, Value) {
     let change = change.expect("a change");
-    let patch = change
-        .patch(&scene.game)
-        .map(|patch| json!(patch))
-        .unwrap_or_default();
+    let patch = change.patch(&scene.game).map(|patch| json!(patch)).unwrap_or_default();
     let Value::Array(mut operations) = patch else {
         return (change.outcome, Value::Null);
     };
@@ -35,17 +32,11 @@ fn refused(change: Result<Change, Error>) -> String {
 }
 
 fn paused_by_user() -> Scene {
-    patched(
-        paused_canary(),
-        json!({"status": {"pauseConditions": null}}),
-    )
+    patched(paused_canary(), json!({"status": {"pauseConditions": null}}))
 }
 
 fn running() -> Scene {
-    patched(
-        paused_by_user(),
-        json!({"spec": {"updateStrategy": {"paused": false}}}),
-    )
+    patched(paused_by_user(), json!({"spec": {"updateStrategy": {"paused": false}}}))
 }
 
 fn replace(path: &str, value: impl Into<Value>) -> Value {
@@ -74,10 +65,7 @@ fn pause_and_resume_set_one_field() {
         );
     }
     assert_eq!(refused(resume(&running().game)), "gd/game is not paused");
-    assert_eq!(
-        refused(pause(&paused_by_user().game)),
-        "gd/game is already paused"
-    );
+    assert_eq!(refused(pause(&paused_by_user().game)), "gd/game is already paused");
 }
 
 #[test]
@@ -98,10 +86,7 @@ fn promote_continues_only_past_a_paused_step() {
     let (outcome, patch) = outcome_and_patch(&scene, promote(&scene.game));
     assert_eq!(
         (outcome.as_str(), patch),
-        (
-            "promoted past canary step 1 (pause)",
-            replace(PAUSED, false)
-        )
+        ("promoted past canary step 1 (pause)", replace(PAUSED, false))
     );
     assert!(refused(promote(&paused_by_user().game)).contains("paused by a user"));
     assert!(refused(promote(&running().game)).contains("in progress"));
@@ -120,10 +105,7 @@ fn a_full_promotion_applies_only_to_the_current_rollout() {
     });
     assert_eq!(patch, json!([annotation, replace(PAUSED, false)[0]]));
     let scene = patched(running(), hashed);
-    assert_eq!(
-        outcome_and_patch(&scene, promote_fully(&scene.game)).1,
-        json!([annotation])
-    );
+    assert_eq!(outcome_and_patch(&scene, promote_fully(&scene.game)).1, json!([annotation]));
     assert!(refused(promote_fully(&paused_by_user().game)).contains("paused by a user"));
     assert!(refused(promote_fully(&stateful_set().game)).contains("not at a canary step"));
     let unseen = patched(paused_canary(), json!({"metadata": {"generation": 9}}));
@@ -143,27 +125,18 @@ fn undo_goes_back_to_the_stable_revision() {
     );
     assert_eq!(outcome_and_patch(&scene, undo(&scene, Some(1))).0, outcome);
     let cause = json!({"kubernetes.io/change-cause": "winter event"});
-    let same = patched(
-        scene,
-        json!({"spec": {"template": {"metadata": {"annotations": cause}}}}),
-    );
+    let same = patched(scene, json!({"spec": {"template": {"metadata": {"annotations": cause}}}}));
     let (outcome, patch) = outcome_and_patch(&same, undo(&same, Some(2)));
     assert_eq!(
         (outcome.as_str(), patch),
-        (
-            "skipped rollback (current template already matches revision 2)",
-            Value::Null
-        )
+        ("skipped rollback (current template already matches revision 2)", Value::Null)
     );
 }
 
 #[test]
 fn undo_lists_the_known_revisions() {
     let scene = paused_canary();
-    assert_eq!(
-        refused(undo(&scene, Some(7))),
-        "gd/game has no revision 7; its revisions are 1, 2"
-    );
+    assert_eq!(refused(undo(&scene, Some(7))), "gd/game has no revision 7; its revisions are 1, 2");
     assert_eq!(
         refused(undo(&stateful_set(), None)),
         "gsts/world has no earlier revision to roll back to"
@@ -206,10 +179,7 @@ fn set_image_changes_the_containers_it_names() {
     let (outcome, patch) = outcome_and_patch(&scene, images(&["game=game:v3"]));
     assert_eq!(
         (outcome.as_str(), patch),
-        (
-            "image updated",
-            replace("/spec/template/spec/containers/0/image", "game:v3")
-        )
+        ("image updated", replace("/spec/template/spec/containers/0/image", "game:v3"))
     );
     let (_, patch) = outcome_and_patch(&scene, images(&["*=all:v1"]));
     assert_eq!(patch.as_array().map(Vec::len), Some(2));
@@ -225,10 +195,7 @@ fn set_image_changes_the_containers_it_names() {
         refused(images(&["web=game:v3"])),
         "gd/game has no container \"web\": its containers are game, log"
     );
-    assert_eq!(
-        refused(images(&["game="])),
-        "\"game=\" is not CONTAINER=IMAGE"
-    );
+    assert_eq!(refused(images(&["game="])), "\"game=\" is not CONTAINER=IMAGE");
 }
 
 #[test]
@@ -244,15 +211,10 @@ fn restart_is_refused_where_no_pod_would_be_recreated() {
     let message = refused(restart(&paused_canary().game, now()));
     assert!(message.ends_with("podsToDelete to replace them within maxUnavailable"));
     let hook = json!({"hook": {"templateName": "nobody-plays"}});
-    let hooked = patched(
-        paused_canary(),
-        json!({"spec": {"preDeleteUpdateStrategy": hook}}),
-    );
+    let hooked = patched(paused_canary(), json!({"spec": {"preDeleteUpdateStrategy": hook}}));
     assert!(refused(restart(&hooked.game, now())).ends_with(", each after its PreDelete hook"));
-    let in_place = patched(
-        stateful_set(),
-        json!({"spec": {"updateStrategy": {"type": "InplaceUpdate"}}}),
-    );
+    let in_place =
+        patched(stateful_set(), json!({"spec": {"updateStrategy": {"type": "InplaceUpdate"}}}));
     assert!(refused(restart(&in_place.game, now())).contains("RollingUpdate"));
 }
 
@@ -263,25 +225,17 @@ fn retry_is_requested_for_failed_hooks() {
     for scene in [failed_pod_hook(), without_runs(failed_pod_hook())] {
         for point in [None, Some(HookPoint::PreDelete)] {
             let (outcome, patch) = outcome_and_patch(&scene, retry(&scene, point));
-            assert_eq!(
-                (outcome.as_str(), &patch),
-                ("retried: 1 PreDelete hook", &retry_patch)
-            );
+            assert_eq!((outcome.as_str(), &patch), ("retried: 1 PreDelete hook", &retry_patch));
         }
     }
-    let retried = patched(
-        failed_pod_hook(),
-        json!({"spec": {"preDeleteUpdateStrategy": {"retry": true}}}),
-    );
+    let retried =
+        patched(failed_pod_hook(), json!({"spec": {"preDeleteUpdateStrategy": {"retry": true}}}));
     assert_eq!(
         outcome_and_patch(&retried, retry(&retried, None)),
         ("is already being retried".to_owned(), Value::Null)
     );
     let scene = failed_pod_hook();
     let message = refused(retry(&scene, Some(HookPoint::PreInplace)));
-    assert_eq!(
-        message,
-        "no PreInplace hook of a pod of gd/game has failed: nothing to retry"
-    );
+    assert_eq!(message, "no PreInplace hook of a pod of gd/game has failed: nothing to retry");
     assert!(refused(retry(&failed_step(), None)).contains("kubectl game resume gd/game"));
 }

@@ -22,9 +22,7 @@ pub fn undo(scene: &Scene, to_revision: Option<i64>) -> Result<Change, Error> {
     let name = game.short_name();
     let template = template_of(revision).ok_or_else(|| {
         let revision = revision.name_any();
-        Error::Unexpected(format!(
-            "revision {number} ({revision}) contains no pod template"
-        ))
+        Error::Unexpected(format!("revision {number} ({revision}) contains no pod template"))
     })?;
     if canonical(&template) == canonical(&game.template) {
         let outcome =
@@ -45,10 +43,7 @@ pub fn undo(scene: &Scene, to_revision: Option<i64>) -> Result<Change, Error> {
             "this is a rollout with canary steps: follow it with kubectl game tree {name} -w"
         ))
     };
-    Ok(Change {
-        note,
-        ..Change::new(after, format!("rolled back to revision {number}"))
-    })
+    Ok(Change { note, ..Change::new(after, format!("rolled back to revision {number}")) })
 }
 
 /// The revision with this number.
@@ -60,9 +55,7 @@ pub fn revision_numbered(scene: &Scene, number: i64) -> Result<&ControllerRevisi
     let known = scene.revisions.iter().rev();
     let known: Vec<String> = known.map(|it| it.revision.to_string()).collect();
     let (name, known) = (scene.game.short_name(), known.join(", "));
-    refuse(format!(
-        "{name} has no revision {number}; its revisions are {known}"
-    ))
+    refuse(format!("{name} has no revision {number}; its revisions are {known}"))
 }
 
 fn previous(scene: &Scene) -> Result<&ControllerRevision, Error> {
@@ -76,10 +69,7 @@ fn previous(scene: &Scene) -> Result<&ControllerRevision, Error> {
     } else {
         return refuse(unknown_previous(&name));
     };
-    found.map_or_else(
-        || refuse(format!("{name} has no earlier revision to roll back to")),
-        Ok,
-    )
+    found.map_or_else(|| refuse(format!("{name} has no earlier revision to roll back to")), Ok)
 }
 
 /// Why there is no default before the operator has observed the latest change: if it is a new template, the update

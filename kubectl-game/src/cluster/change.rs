@@ -62,10 +62,7 @@ impl Cluster {
         let Some(patch) = change.patch(game) else {
             return Ok(game.clone());
         };
-        let params = PatchParams {
-            dry_run,
-            ..PatchParams::apply(PLUGIN_FIELD_MANAGER)
-        };
+        let params = PatchParams { dry_run, ..PatchParams::apply(PLUGIN_FIELD_MANAGER) };
         let patch = Patch::Json::<()>(patch);
         let workloads = self.workloads(game.kind, false);
         let write = async || workloads.patch(&game.name, &params, &patch).await;
@@ -105,13 +102,9 @@ impl Cluster {
 
     async fn patch_pod(&self, name: &str, patch: &Value, dry_run: bool) -> Result<(), Error> {
         let api = self.api::<Pod>();
-        let params = PatchParams {
-            dry_run,
-            ..PatchParams::apply(PLUGIN_FIELD_MANAGER)
-        };
+        let params = PatchParams { dry_run, ..PatchParams::apply(PLUGIN_FIELD_MANAGER) };
         let patch = Patch::Merge(patch);
-        self.send(async || api.patch(name, &params, &patch).await)
-            .await?;
+        self.send(async || api.patch(name, &params, &patch).await).await?;
         Ok(())
     }
 }

@@ -43,11 +43,7 @@ fn step(condition: &Condition, runs: &[&HookRun], now: Timestamp) -> Node {
         state: Cell::state(tone(condition), condition.reason.as_str()),
         age: age(Some(&condition.last_transition_time), now),
         info: condition.message.clone(),
-        children: runs
-            .iter()
-            .filter(is_attempt)
-            .map(|run| attempt(run, now))
-            .collect(),
+        children: runs.iter().filter(is_attempt).map(|run| attempt(run, now)).collect(),
     }
 }
 
@@ -63,10 +59,7 @@ fn attempt(run: &HookRun, now: Timestamp) -> Node {
 }
 
 fn annotation<'a>(run: &'a HookRun, key: &str) -> &'a str {
-    run.annotations()
-        .get(key)
-        .map(String::as_str)
-        .unwrap_or_default()
+    run.annotations().get(key).map(String::as_str).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -104,10 +97,7 @@ mod tests {
             serde_json::from_value::<HookRun>(run).expect("a HookRun")
         };
         let cluster: Cluster = serde_json::from_value(cluster).expect("a Cluster");
-        let runs = [
-            run("pre-install-hook-xa-world-2-k-1", "u"),
-            run("other", "v"),
-        ];
+        let runs = [run("pre-install-hook-xa-world-2-k-1", "u"), run("other", "v")];
         let now = "2026-01-01T00:04:00Z".parse().expect("a time");
         assert_eq!(
             tree(&cluster, &runs, Style::PLAIN, now),

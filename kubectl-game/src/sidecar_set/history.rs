@@ -19,13 +19,8 @@ use crate::style::{Style, Tone};
 use crate::table::{Cell, Table};
 
 /// The fields of a set that a revision records.
-const FIELDS: [&str; 5] = [
-    "initContainers",
-    "containers",
-    "volumes",
-    "imagePullSecrets",
-    "patchPodMetadata",
-];
+const FIELDS: [&str; 5] =
+    ["initContainers", "containers", "volumes", "imagePullSecrets", "patchPodMetadata"];
 
 /// A set with its revisions.
 #[derive(Clone, Debug)]
@@ -80,9 +75,7 @@ impl History {
         let known = self.revisions.iter().rev();
         let known: Vec<String> = known.map(|it| it.revision.to_string()).collect();
         let (name, known) = (short_name(self.set.name()), known.join(", "));
-        refuse(format!(
-            "{name} has no revision {number}; its revisions are {known}"
-        ))
+        refuse(format!("{name} has no revision {number}; its revisions are {known}"))
     }
 
     /// The table, oldest first as in kubectl.
@@ -157,11 +150,7 @@ impl History {
         if revision.name_any() == set.status().latest_revision && self.is_observed() {
             let outcome =
                 format!("skipped rollback (current containers already match revision {number})");
-            return Ok(Undo {
-                after: set.object.clone(),
-                outcome,
-                note: None,
-            });
+            return Ok(Undo { after: set.object.clone(), outcome, note: None });
         }
         let mut after = set.object.clone();
         let spec = &mut after["spec"];
@@ -183,17 +172,13 @@ impl History {
         let (status, name) = (self.set.status(), short_name(self.set.name()));
         let mut revisions = self.revisions.iter();
         let is_rolling = status.stable_revision != status.latest_revision;
-        let stable = revisions
-            .clone()
-            .find(|it| is_rolling && it.name_any() == status.stable_revision);
+        let stable =
+            revisions.clone().find(|it| is_rolling && it.name_any() == status.stable_revision);
         if stable.is_none() && !self.is_observed() {
             return refuse(unknown_previous(&name));
         }
         let found = stable.or_else(|| revisions.find(|it| it.name_any() != status.latest_revision));
-        found.map_or_else(
-            || refuse(format!("{name} has no earlier revision to roll back to")),
-            Ok,
-        )
+        found.map_or_else(|| refuse(format!("{name} has no earlier revision to roll back to")), Ok)
     }
 
     /// Whether the status describes the newest spec.
@@ -307,29 +292,20 @@ mod tests {
         let third = found.revision_numbered(3).expect("a revision");
         assert_eq!(found.roles(&third.name_any()), ["latest", "stable"]);
         let details = found.details(third).expect("YAML");
-        assert!(
-            details.contains("image: log:3") && !details.contains("selector"),
-            "{details}"
-        );
+        assert!(details.contains("image: log:3") && !details.contains("selector"), "{details}");
     }
 
     #[test]
     fn undo_prefers_the_stable_revision_to_the_previous_one() {
         let rolling = history(json!({"status": {"stableRevision": "log-1"}}));
         let undo = rolling.undo(None).expect("a change");
-        assert_eq!(
-            (image(&undo), undo.outcome.as_str()),
-            ("log:1", "rolled back to revision 1")
-        );
+        assert_eq!((image(&undo), undo.outcome.as_str()), ("log:1", "rolled back to revision 1"));
         let undo = history(json!({})).undo(None).expect("a change");
         assert_eq!(image(&undo), "log:2");
         assert_eq!(undo.note, None);
         // Fields that the revision lacks are removed, and those that no revision records are kept.
         assert_eq!(undo.after["spec"].get("volumes"), None);
-        assert_eq!(
-            undo.after["spec"]["selector"]["matchLabels"]["app"],
-            "arena"
-        );
+        assert_eq!(undo.after["spec"]["selector"]["matchLabels"]["app"], "arena");
     }
 
     #[test]
@@ -343,10 +319,7 @@ mod tests {
         );
         assert_eq!(image(&changed.undo(Some(3)).expect("a change")), "log:3");
         let rolling = json!({"metadata": {"generation": 3}, "status": {"stableRevision": "log-1"}});
-        assert_eq!(
-            image(&history(rolling).undo(None).expect("a change")),
-            "log:1"
-        );
+        assert_eq!(image(&history(rolling).undo(None).expect("a change")), "log:1");
     }
 
     #[test]
@@ -359,14 +332,8 @@ mod tests {
             skipped.outcome,
             "skipped rollback (current containers already match revision 3)"
         );
-        let error = found
-            .undo(Some(9))
-            .expect_err("a revision of another set")
-            .to_string();
-        assert_eq!(
-            error,
-            "scs/log has no revision 9; its revisions are 1, 2, 3"
-        );
+        let error = found.undo(Some(9)).expect_err("a revision of another set").to_string();
+        assert_eq!(error, "scs/log has no revision 9; its revisions are 1, 2, 3");
     }
 
     #[test]

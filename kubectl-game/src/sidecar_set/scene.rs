@@ -38,11 +38,7 @@ impl SidecarScene {
         let sidecars = Sidecars::of(&set.typed);
         let policy = NamespacePolicy {
             // The operator keeps revisions in its own namespace.
-            own: set
-                .typed
-                .status
-                .as_ref()
-                .map(|it| it.revision_namespace.clone()),
+            own: set.typed.status.as_ref().map(|it| it.revision_namespace.clone()),
             all: false,
         };
         let mark = mark_key(set.name());
@@ -60,11 +56,7 @@ impl SidecarScene {
             is_selected && !has_ended(pod) && counts
         });
         pods.sort_by_cached_key(|pod| (pod.namespace(), pod.name_any()));
-        SidecarScene {
-            set,
-            pods,
-            workloads,
-        }
+        SidecarScene { set, pods, workloads }
     }
 
     /// Reads the pods of a set, in all namespaces or in this one.
@@ -72,10 +64,8 @@ impl SidecarScene {
         let namespace = namespace.or(set.spec().namespace.as_deref());
         let namespace = namespace.map(str::to_owned);
         let namespaces = read_namespaces(cluster, namespace.as_deref()).await?;
-        let params = ListParams {
-            label_selector: set.selector(),
-            ..ListParams::default().match_any()
-        };
+        let params =
+            ListParams { label_selector: set.selector(), ..ListParams::default().match_any() };
         let api = cluster.pods_in(namespace.as_deref());
         let pods = cluster.send(async || api.list(&params).await).await?.items;
         let (cluster, everywhere) = match namespace {
@@ -131,10 +121,7 @@ async fn read_namespaces(cluster: &Cluster, name: Option<&str>) -> Result<Vec<Na
 }
 
 fn namespace(meta: ObjectMeta) -> Namespace {
-    Namespace {
-        name: meta.name.unwrap_or_default(),
-        labels: meta.labels.unwrap_or_default(),
-    }
+    Namespace { name: meta.name.unwrap_or_default(), labels: meta.labels.unwrap_or_default() }
 }
 
 /// Whether a pod no longer counts.

@@ -74,10 +74,8 @@ impl Set {
     /// Ready and Injecting, if they are not as expected. The reason of a condition that is True may still name a
     /// problem.
     pub fn unexpected_conditions(&self) -> impl Iterator<Item = &Condition> {
-        let expected = [
-            (ConditionType::Ready, "AllPodsReady"),
-            (ConditionType::Injecting, "Injecting"),
-        ];
+        let expected =
+            [(ConditionType::Ready, "AllPodsReady"), (ConditionType::Injecting, "Injecting")];
         let found = expected
             .into_iter()
             .filter_map(|(type_, reason)| Some((self.condition(type_)?, reason)));

@@ -75,10 +75,7 @@ fn progressing(status: &str, reason: &str, message: &str) -> Set {
 
 fn namespace(name: &str, sidecars: &str) -> Namespace {
     let labels = [(SIDECARS_LABEL.to_owned(), sidecars.to_owned())];
-    Namespace {
-        name: name.to_owned(),
-        labels: labels.into(),
-    }
+    Namespace { name: name.to_owned(), labels: labels.into() }
 }
 
 /// A running pod; `owner` is its controller's API version, kind and name.
@@ -144,22 +141,15 @@ fn scene(set: Set, mut pods: Vec<Pod>) -> SidecarScene {
     // The pod that lacks the containers is older than the set.
     if let Some(alone) = pods.last_mut() {
         let created = "2026-11-21T09:00:00Z".parse().expect("a time");
-        alone.metadata.creation_timestamp = Some(
-            k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(created),
-        );
+        alone.metadata.creation_timestamp =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(created));
     }
     let games = [
         game("arena", json!({})),
-        game(
-            "lobby",
-            json!({"spec": {"updateStrategy": {"paused": true}}}),
-        ),
+        game("lobby", json!({"spec": {"updateStrategy": {"paused": true}}})),
     ];
-    let namespaces = vec![
-        namespace("games", ""),
-        namespace("web", "enabled"),
-        namespace("closed", "disabled"),
-    ];
+    let namespaces =
+        vec![namespace("games", ""), namespace("web", "enabled"), namespace("closed", "disabled")];
     let workloads = games.map(Scene::of_game);
     SidecarScene::new(set, namespaces, pods, workloads.into())
 }
@@ -194,20 +184,12 @@ fn clashing() -> Set {
 
 #[test]
 fn a_set_with_its_workloads_and_pods() {
-    insta::assert_snapshot!(tree(
-        &scene(clashing(), pods()),
-        MAX_PODS,
-        Style::PLAIN,
-        now()
-    ));
+    insta::assert_snapshot!(tree(&scene(clashing(), pods()), MAX_PODS, Style::PLAIN, now()));
 }
 
 #[test]
 fn pods_that_are_not_updated_are_shown_first() {
-    let style = Style {
-        symbols: true,
-        color: false,
-    };
+    let style = Style { symbols: true, color: false };
     insta::assert_snapshot!(tree(&scene(set(json!({})), pods()), 2, style, now()));
 }
 
@@ -255,10 +237,7 @@ fn only_pods_that_the_set_selects_in_namespaces_that_it_reaches_are_shown() {
         };
         scene.pods.iter().map(name).collect()
     };
-    assert_eq!(
-        names(set(json!({}))),
-        ["games/a", "games/web-with-sidecars", "web/a"]
-    );
+    assert_eq!(names(set(json!({}))), ["games/a", "games/web-with-sidecars", "web/a"]);
     let operator_in_games = json!({"status": {"revisionNamespace": "games"}});
     assert_eq!(names(set(operator_in_games)), ["web/a"]);
     assert_eq!(names(set(json!({"spec": {"namespace": "web"}}))), ["web/a"]);
@@ -282,43 +261,15 @@ fn each_state_of_an_update_in_a_sentence() {
         set(json!({})),
         with_conditions(ready.clone(), &[complete]),
         with_conditions(broken, &[complete]),
-        with_conditions(
-            json!({"updatedPods": 2, "updatedReadyPods": 1}),
-            &[complete],
-        ),
-        progressing(
-            "True",
-            "HeldBack",
-            "2 of 4 pods; the partition holds the others back",
-        ),
+        with_conditions(json!({"updatedPods": 2, "updatedReadyPods": 1}), &[complete]),
+        progressing("True", "HeldBack", "2 of 4 pods; the partition holds the others back"),
         progressing("False", "NotUpdate", "2 of 4 pods; the type is NotUpdate"),
-        progressing(
-            "False",
-            "Paused",
-            "2 of 4 pods; set spec.updateStrategy.paused to false",
-        ),
-        progressing(
-            "False",
-            "NotInPlace",
-            "2 of 4 pods; fields other than images differ",
-        ),
-        progressing(
-            "False",
-            "Refused",
-            "2 of 4 pods; the API server refuses one",
-        ),
+        progressing("False", "Paused", "2 of 4 pods; set spec.updateStrategy.paused to false"),
+        progressing("False", "NotInPlace", "2 of 4 pods; fields other than images differ"),
+        progressing("False", "Refused", "2 of 4 pods; the API server refuses one"),
         clashing(),
-        with_conditions(
-            ready,
-            &[
-                complete,
-                ["Injecting", "True", "WebhookNotInstalled", webhook],
-            ],
-        ),
-        with_conditions(
-            json!({}),
-            &[["Ready", "False", "Unreadable", "cannot be decoded"]],
-        ),
+        with_conditions(ready, &[complete, ["Injecting", "True", "WebhookNotInstalled", webhook]]),
+        with_conditions(json!({}), &[["Ready", "False", "Unreadable", "cannot be decoded"]]),
         set(json!({"metadata": {"generation": 3}})),
         set(json!({"status": null})),
         set(json!({"metadata": {"deletionTimestamp": "2026-11-21T10:00:00Z"}})),
@@ -373,10 +324,7 @@ fn completions_keep_the_name_of_the_kind_that_was_typed() {
     let completed = |word: &str| completions(word, ["log", "mesh"].into_iter());
     assert_eq!(completed(""), ["scs/log", "scs/mesh"]);
     assert_eq!(completed("scs/l"), ["scs/log"]);
-    assert_eq!(
-        completed("sidecarset"),
-        ["sidecarset/log", "sidecarset/mesh"]
-    );
+    assert_eq!(completed("sidecarset"), ["sidecarset/log", "sidecarset/mesh"]);
     assert_eq!(completed("sidecarsets/m"), ["sidecarsets/mesh"]);
     assert!(completed("gd/").is_empty());
     assert!(completed("log").is_empty());
@@ -388,23 +336,11 @@ fn a_second_pause_or_resume_is_refused() {
     let running = set(json!({}));
     let change = |set: &Set, change| patch(set, change).map_err(|error| error.to_string());
     let patch_to = |paused: bool| json!({"spec": {"updateStrategy": {"paused": paused}}});
-    assert_eq!(
-        change(&running, Change::Pause),
-        Ok((patch_to(true), "paused"))
-    );
-    assert_eq!(
-        change(&paused, Change::Resume),
-        Ok((patch_to(false), "resumed"))
-    );
+    assert_eq!(change(&running, Change::Pause), Ok((patch_to(true), "paused")));
+    assert_eq!(change(&paused, Change::Resume), Ok((patch_to(false), "resumed")));
     let refused = |text: &str| Err(text.to_owned());
-    assert_eq!(
-        change(&paused, Change::Pause),
-        refused("scs/log is already paused")
-    );
-    assert_eq!(
-        change(&running, Change::Resume),
-        refused("scs/log is not paused")
-    );
+    assert_eq!(change(&paused, Change::Pause), refused("scs/log is already paused"));
+    assert_eq!(change(&running, Change::Resume), refused("scs/log is not paused"));
 }
 
 #[test]
@@ -414,23 +350,12 @@ fn control_characters_of_sets_and_pods_are_escaped() {
     let left_out = json!({"at": "log-new", "out": EVIL});
     let evil = with_conditions(
         json!({"latestRevision": EVIL}),
-        &[
-            ["Progressing", "True", EVIL, EVIL],
-            ["Injecting", "False", EVIL, EVIL],
-        ],
+        &[["Progressing", "True", EVIL, EVIL], ["Injecting", "False", EVIL, EVIL]],
     );
     let pods = vec![
         pod("games/a", ARENA, Some(&mark.to_string())),
-        pod(
-            "games/b",
-            Some(["apps/v1", EVIL, EVIL]),
-            Some(&left_out.to_string()),
-        ),
-        pod(
-            "web/c",
-            Some(["apps/v1", EVIL, EVIL]),
-            Some(&left_out.to_string()),
-        ),
+        pod("games/b", Some(["apps/v1", EVIL, EVIL]), Some(&left_out.to_string())),
+        pod("web/c", Some(["apps/v1", EVIL, EVIL]), Some(&left_out.to_string())),
     ];
     let scene = scene(evil, pods);
     let verdict = judge(&scene.set);
@@ -440,13 +365,7 @@ fn control_characters_of_sets_and_pods_are_escaped() {
         sentences::text("scs/log", &verdict, &[], Style::PLAIN),
         sentences::sentence("scs/log", &verdict),
     ] {
-        assert!(
-            !text.contains(|it: char| it.is_control() && it != '\n'),
-            "{text:?}"
-        );
-        assert!(
-            !text.lines().any(|line| line.starts_with("forged")),
-            "{text}"
-        );
+        assert!(!text.contains(|it: char| it.is_control() && it != '\n'), "{text:?}");
+        assert!(!text.lines().any(|line| line.starts_with("forged")), "{text}");
     }
 }

@@ -54,10 +54,7 @@ fn head(set: &Set, verdict: &Verdict, style: Style, now: Timestamp) -> String {
             _ => Tone::Bad,
         };
         let since = format!(" for {}: ", age(Some(&condition.last_transition_time), now));
-        let parts = [
-            (tone, condition.reason.clone()),
-            (Tone::Plain, since + &condition.message),
-        ];
+        let parts = [(tone, condition.reason.clone()), (Tone::Plain, since + &condition.message)];
         page.row(&condition.type_, &parts);
     }
     page.row("Selector", &plain(selector(set)));
@@ -150,16 +147,12 @@ fn children(
         let (visible, others): (Vec<&&Pod>, Vec<&&Pod>) = pods.iter().partition(is_shown);
         let settled = others.iter().filter(|pod| is_settled(scene, pod)).count();
         let hidden = [
-            (
-                others.len() - settled,
-                "not ready, without the newest containers, or in progress",
-            ),
+            (others.len() - settled, "not ready, without the newest containers, or in progress"),
             (settled, "ready, with the newest containers"),
         ];
         let hidden = hidden.into_iter().filter(|(count, _)| *count > 0);
-        let visible = visible
-            .into_iter()
-            .map(|pod| pod_node(scene, pod, controller.is_none(), now));
+        let visible =
+            visible.into_iter().map(|pod| pod_node(scene, pod, controller.is_none(), now));
         let nodes = visible.chain(hidden.map(|(count, info)| hidden_pods(count, info)));
         match controller {
             Some(controller) => children.push(Node {
@@ -183,10 +176,7 @@ fn controller_node(
     let namespace = pods.first().and_then(|pod| pod.namespace());
     let name = format!("{}/{}", namespace.unwrap_or_default(), controller.name);
     let updated = pods.iter().filter(|pod| is_updated(scene, pod)).count();
-    let mut info = format!(
-        "{updated} of {} pods have the newest containers",
-        pods.len()
-    );
+    let mut info = format!("{updated} of {} pods have the newest containers", pods.len());
     let Some(workload) = scene.workload(&controller.uid) else {
         return Node {
             name,
@@ -215,10 +205,7 @@ fn controller_node(
 
 /// Whether a workload with this strategy never updates sidecars of running pods.
 fn keeps_sidecars(update: UpdateStrategyType) -> bool {
-    matches!(
-        update,
-        UpdateStrategyType::OnDelete | UpdateStrategyType::HotPatchUpdate
-    )
+    matches!(update, UpdateStrategyType::OnDelete | UpdateStrategyType::HotPatchUpdate)
 }
 
 fn pod_node(scene: &SidecarScene, pod: &Pod, is_alone: bool, now: Timestamp) -> Node {

@@ -17,14 +17,7 @@ pub fn judge(set: &Set) -> Verdict {
             .map(|it| format!("{} {}: {}", it.type_, it.reason, it.message))
             .collect(),
     };
-    Verdict {
-        end,
-        word,
-        sentence,
-        fix,
-        also,
-        holds_next: false,
-    }
+    Verdict { end, word, sentence, fix, also, holds_next: false }
 }
 
 /// What happens without further action by a user, as one word and as a sentence, and what a user can do.
@@ -58,12 +51,7 @@ fn state(set: &Set) -> (End, &'static str, String, Option<String>) {
                 1 => "1 of them is not ready".to_owned(),
                 more => format!("{more} of them are not ready"),
             };
-            (
-                End::InProgress,
-                "Waiting",
-                format!("{sentence}; {why}"),
-                None,
-            )
+            (End::InProgress, "Waiting", format!("{sentence}; {why}"), None)
         }
         "Paused" => {
             let fix = format!("continue with: kubectl game resume {name}");

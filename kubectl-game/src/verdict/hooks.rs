@@ -26,10 +26,7 @@ pub(super) fn failed_hooks(scene: &Scene) -> Vec<Finding> {
         let is_run_again = is_run_again(scene, point);
         let more = match (pods.len() - 1, is_run_again) {
             (0, _) => String::new(),
-            (more, true) => format!(
-                "; {} too",
-                counted(more, "more pod waits", "more pods wait")
-            ),
+            (more, true) => format!("; {} too", counted(more, "more pod waits", "more pods wait")),
             (more, false) => {
                 let more = counted(more, "more pod is", "more pods are");
                 format!("; {more} blocked too")
@@ -46,9 +43,8 @@ pub(super) fn failed_hooks(scene: &Scene) -> Vec<Finding> {
                     "pod {pod} waits, because {ended}; the hook is run again automatically{more}"
                 );
                 let release = format!("kubectl game release pod/{}", first.pod_name);
-                Finding::new(End::InProgress, "Waiting", sentence).with_fix(format!(
-                    "run it immediately with: {retry}; skip it with: {release}"
-                ))
+                Finding::new(End::InProgress, "Waiting", sentence)
+                    .with_fix(format!("run it immediately with: {retry}; skip it with: {release}"))
             }
             false => {
                 let sentence = format!("pod {pod} is blocked, because {ended}{more}");

@@ -35,16 +35,10 @@ fn each_reason_in_a_sentence() {
                 {"partition": 3}, {"pause": {"duration": "60s"}}]}}}}),
             ),
         ),
-        (
-            "user",
-            patched(paused_canary(), json!({"status": {"pauseConditions": []}})),
-        ),
+        ("user", patched(paused_canary(), json!({"status": {"pauseConditions": []}}))),
         (
             "user's pause after a complete rollout",
-            patched(
-                stateful_set(),
-                json!({"spec": {"updateStrategy": {"paused": true}}}),
-            ),
+            patched(stateful_set(), json!({"spec": {"updateStrategy": {"paused": true}}})),
         ),
         (
             "apply",
@@ -89,10 +83,7 @@ fn each_reason_in_a_sentence() {
                 }]}}),
             ),
         ),
-        (
-            "unseen",
-            patched(paused_canary(), json!({"metadata": {"generation": 9}})),
-        ),
+        ("unseen", patched(paused_canary(), json!({"metadata": {"generation": 9}}))),
         (
             "deleted",
             patched(
@@ -126,10 +117,9 @@ fn blocked_pods_and_hooks_are_counted_in_the_singular_and_the_plural() {
         judged(&patched(failed_pod_hook(), blocked)).1
     };
     assert!(!failed(1).contains("blocked too"), "{}", failed(1));
-    for (pods, expected) in [
-        (2, "; 1 more pod is blocked too"),
-        (3, "; 2 more pods are blocked too"),
-    ] {
+    for (pods, expected) in
+        [(2, "; 1 more pod is blocked too"), (3, "; 2 more pods are blocked too")]
+    {
         assert!(failed(pods).contains(expected), "{}", failed(pods));
     }
     let two = json!({"status": {"preDeleteHookCondition": [
@@ -140,18 +130,10 @@ fn blocked_pods_and_hooks_are_counted_in_the_singular_and_the_plural() {
     assert!(two.contains("; 1 more pod waits too"), "{two}");
     let mut waiting = reserved();
     let expected = "waits for PreDelete hook of pod world-10 ";
-    assert!(
-        judged(&waiting).1.contains(expected),
-        "{}",
-        judged(&waiting).1
-    );
+    assert!(judged(&waiting).1.contains(expected), "{}", judged(&waiting).1);
     waiting.runs.push(waiting.runs[0].clone());
     let expected = "waits for PreDelete hooks of pods world-10 ";
-    assert!(
-        judged(&waiting).1.contains(expected),
-        "{}",
-        judged(&waiting).1
-    );
+    assert!(judged(&waiting).1.contains(expected), "{}", judged(&waiting).1);
 }
 
 #[test]

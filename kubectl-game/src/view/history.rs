@@ -13,15 +13,8 @@ use crate::table::{Cell, Table};
 
 /// The table of revisions, oldest first, as in kubectl.
 pub fn history(scene: &Scene, style: Style, now: Timestamp) -> String {
-    let mut table = Table::new([
-        "REVISION",
-        "STATE",
-        "PODS",
-        "IMAGES",
-        "AGE",
-        "NAME",
-        "CHANGE-CAUSE",
-    ]);
+    let mut table =
+        Table::new(["REVISION", "STATE", "PODS", "IMAGES", "AGE", "NAME", "CHANGE-CAUSE"]);
     let mut revisions: Vec<&ControllerRevision> = scene.revisions.iter().collect();
     revisions.sort_by_key(|revision| revision.revision);
     for revision in revisions {
@@ -57,9 +50,7 @@ fn cause(revision: &ControllerRevision) -> String {
         cause.as_str().map(str::to_owned)
     };
     let annotated = revision.annotations().get(CHANGE_CAUSE).cloned();
-    annotated
-        .or_else(cause_in_template)
-        .unwrap_or_else(|| "<none>".to_owned())
+    annotated.or_else(cause_in_template).unwrap_or_else(|| "<none>".to_owned())
 }
 
 /// One revision with its pod template.

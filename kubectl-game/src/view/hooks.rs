@@ -15,9 +15,8 @@ use crate::table::{Cell, Table};
 /// The maximum length of a message in a table; `-o yaml` shows all of it.
 const MAX_MESSAGE: usize = 120;
 
-const HEADINGS: [&str; 9] = [
-    "HOOKRUN", "POINT", "ABOUT", "PHASE", "METRIC", "COUNT", "LAST", "AGE", "MESSAGE",
-];
+const HEADINGS: [&str; 9] =
+    ["HOOKRUN", "POINT", "ABOUT", "PHASE", "METRIC", "COUNT", "LAST", "AGE", "MESSAGE"];
 
 /// The table of a workload.
 pub fn hooks(scene: &Scene, style: Style, now: Timestamp) -> String {
@@ -41,17 +40,13 @@ pub fn all(
     let namespace = all_namespaces.then_some("NAMESPACE");
     let headings = namespace.into_iter().chain(["WORKLOAD"]).chain(HEADINGS);
     let mut table = Table::new(headings);
-    let owned = scenes
-        .iter()
-        .flat_map(|scene| scene.runs.iter().map(move |run| (Some(scene), run)));
+    let owned =
+        scenes.iter().flat_map(|scene| scene.runs.iter().map(move |run| (Some(scene), run)));
     for (scene, run) in owned.chain(others.iter().map(|run| (None, run))) {
         let namespace = all_namespaces.then(|| Cell::from(run.namespace().unwrap_or_default()));
         let workload = scene.map_or_else(|| "-".to_owned(), |scene| scene.game.short_name());
         for line in lines(scene, run, now) {
-            let start = namespace
-                .clone()
-                .into_iter()
-                .chain([workload.as_str().into()]);
+            let start = namespace.clone().into_iter().chain([workload.as_str().into()]);
             table.push(start.chain(line));
         }
     }
@@ -78,10 +73,7 @@ fn line(
     let point = scene.and_then(|scene| scene.point(run));
     let none = || "-".to_owned();
     let run_message = || run.status.as_ref()?.message.clone();
-    let message = metric
-        .and_then(message)
-        .or_else(run_message)
-        .unwrap_or_default();
+    let message = metric.and_then(message).or_else(run_message).unwrap_or_default();
     let name = |metric: &MetricResult| match metric.dry_run {
         true => format!("{} (dry run)", metric.name),
         false => metric.name.clone(),

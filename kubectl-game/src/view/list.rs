@@ -59,10 +59,7 @@ fn rollout(scene: &Scene, now: Timestamp) -> [Cell; 8] {
 
 fn guard(game: &Game) -> [Cell; 2] {
     match Guard::of(game) {
-        Some(guard) => [
-            Cell::state(guard.tone(), guard.word()),
-            guard.waiting().into(),
-        ],
+        Some(guard) => [Cell::state(guard.tone(), guard.word()), guard.waiting().into()],
         None => ["-".into(), "-".into()],
     }
 }

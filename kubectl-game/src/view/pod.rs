@@ -65,9 +65,7 @@ fn status(pod: &Pod) -> String {
     let is_initialized = initialization.is_none() || is_true(pod, "Initialized");
     let mut containers = containers(status).filter(|_| is_initialized);
     let reason = containers.find_map(reason_not_running).or(initialization);
-    reason
-        .or_else(|| status.phase.clone())
-        .unwrap_or_else(|| "Unknown".to_owned())
+    reason.or_else(|| status.phase.clone()).unwrap_or_else(|| "Unknown".to_owned())
 }
 
 /// What precedes the state of an init container in the status of a pod.
@@ -193,10 +191,7 @@ mod tests {
             info(&serde_json::from_value(pod).expect("a pod"), false, false)
         };
         assert_eq!(shown(json!({})), "1/1 ready, 1 restart");
-        assert_eq!(
-            shown(json!({INDEX_ID: "100"})),
-            "1/1 ready, index 100, 1 restart"
-        );
+        assert_eq!(shown(json!({INDEX_ID: "100"})), "1/1 ready, index 100, 1 restart");
     }
 
     #[test]
@@ -233,18 +228,8 @@ mod tests {
             ([&running, &next], false, "Init:0/2", Tone::Busy),
             ([&running, &next], true, "Init:1/2", Tone::Busy),
             ([&running, &running], true, "Init:1/2", Tone::Busy),
-            (
-                [&waiting("CrashLoopBackOff"), &next],
-                false,
-                "Init:CrashLoopBackOff",
-                Tone::Bad,
-            ),
-            (
-                [&running, &waiting("ImagePullBackOff")],
-                true,
-                "Init:ImagePullBackOff",
-                Tone::Bad,
-            ),
+            ([&waiting("CrashLoopBackOff"), &next], false, "Init:CrashLoopBackOff", Tone::Bad),
+            ([&running, &waiting("ImagePullBackOff")], true, "Init:ImagePullBackOff", Tone::Bad),
             ([&running, &failed], true, "Init:Error", Tone::Bad),
             ([&running, &ended(3)], true, "Init:ExitCode:3", Tone::Bad),
             ([&running, &ended(0)], true, "PodInitializing", Tone::Busy),

@@ -100,14 +100,9 @@ mod tests {
         );
         assert!(has_token(&both));
         // After a token is withdrawn, the time at which it was given remains.
-        let withdrawn = pod(&[(
-            "log",
-            r#"{"at":"log-1","in":["log"],"since":"2026-11-21T10:04:48Z"}"#,
-        )]);
-        assert_eq!(
-            info_with_sidecars("2/2 ready".to_owned(), &withdrawn, now()),
-            "2/2 ready"
-        );
+        let withdrawn =
+            pod(&[("log", r#"{"at":"log-1","in":["log"],"since":"2026-11-21T10:04:48Z"}"#)]);
+        assert_eq!(info_with_sidecars("2/2 ready".to_owned(), &withdrawn, now()), "2/2 ready");
         assert!(!has_token(&withdrawn));
     }
 

@@ -90,19 +90,13 @@ mod tests {
             (text, data(&scene.game, &verdict)["guard"].clone())
         };
         let (text, data) = shown(&guarded());
-        assert!(
-            text.contains("\nguard: 4 pods guarded, 1 waiting for its hook\n"),
-            "{text}"
-        );
+        assert!(text.contains("\nguard: 4 pods guarded, 1 waiting for its hook\n"), "{text}");
         assert_eq!(
             data,
             json!({"inForce": true, "guarded": 4, "waiting": 1, "message": "4 pods are guarded"})
         );
         let (text, data) = shown(&unenforced());
-        assert!(
-            text.contains("\nguard: not in force: the policy was removed\n"),
-            "{text}"
-        );
+        assert!(text.contains("\nguard: not in force: the policy was removed\n"), "{text}");
         assert_eq!(data["inForce"], false);
         let (text, data) = shown(&stateful_set());
         assert!(!text.contains("guard"), "{text}");

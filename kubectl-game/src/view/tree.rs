@@ -75,9 +75,7 @@ impl<'a> Shown<'a> {
         pods.sort_by_cached_key(|pod| is_settled(scene, pod));
         let pods = pods.into_iter().take(max);
         let names = pods.filter_map(|pod| pod.metadata.name.as_deref());
-        Shown {
-            names: names.collect(),
-        }
+        Shown { names: names.collect() }
     }
 
     /// The nodes of these pods, with a count of those that are not shown.
@@ -91,9 +89,7 @@ impl<'a> Shown<'a> {
         ];
         let hidden = hidden.into_iter().filter(|(count, _)| *count > 0);
         let nodes = shown.into_iter().map(|pod| pod_node(scene, pod, now));
-        nodes
-            .chain(hidden.map(|(count, info)| hidden_pods(count, info)))
-            .collect()
+        nodes.chain(hidden.map(|(count, info)| hidden_pods(count, info))).collect()
     }
 }
 
@@ -124,10 +120,8 @@ fn root(scene: &Scene, verdict: &Verdict, pods: &Shown<'_>, now: Timestamp) -> N
     };
     let shown: Vec<&ControllerRevision> = scene.revisions.iter().filter(is_shown).collect();
     let is_known = |name: &str| shown.iter().any(|revision| revision.name_any() == name);
-    let mut children: Vec<Node> = shown
-        .iter()
-        .map(|it| revision_node(scene, it, pods, now))
-        .collect();
+    let mut children: Vec<Node> =
+        shown.iter().map(|it| revision_node(scene, it, pods, now)).collect();
     let stray_pods = scene.pods.iter().filter(|pod| !is_known(revision_of(pod)));
     children.extend(pods.nodes(scene, &stray_pods.collect::<Vec<_>>(), now));
     let has_parent = |run: &&HookRun| match scene.point(run) {
@@ -156,11 +150,7 @@ fn revision_node(
     let is_step_of_revision = |run: &&HookRun| {
         scene.point(run) == Some(HookPoint::Step) && step_revision(scene, run) == Some(&name)
     };
-    let steps = scene
-        .runs
-        .iter()
-        .filter(is_step_of_revision)
-        .map(|run| run_node(scene, run, now));
+    let steps = scene.runs.iter().filter(is_step_of_revision).map(|run| run_node(scene, run, now));
     let pods = pods.nodes(scene, &scene.pods_at(&name).collect::<Vec<_>>(), now);
     let role = scene.role(&name);
     Node {
@@ -224,10 +214,7 @@ mod tests {
     };
     use crate::view::{hooks, list, status};
 
-    const SYMBOLS: Style = Style {
-        symbols: true,
-        color: false,
-    };
+    const SYMBOLS: Style = Style { symbols: true, color: false };
 
     #[test]
     fn a_canary_at_its_pause() {
@@ -269,16 +256,12 @@ mod tests {
         let mut scene = many_pods();
         let moved = &mut scene.pods[5];
         let name = moved.name_any();
-        moved.annotations_mut().insert(
-            MOVE_ANNOTATION.to_owned(),
-            "2026-11-21T10:04:00Z".to_owned(),
-        );
+        moved
+            .annotations_mut()
+            .insert(MOVE_ANNOTATION.to_owned(), "2026-11-21T10:04:00Z".to_owned());
         let shown = tree(&scene, 3, Style::PLAIN, now());
         let line = shown.lines().find(|line| line.contains(&name));
-        assert!(
-            line.is_some_and(|line| line.ends_with("to be moved")),
-            "{shown}"
-        );
+        assert!(line.is_some_and(|line| line.ends_with("to be moved")), "{shown}");
     }
 
     #[test]
@@ -286,14 +269,11 @@ mod tests {
         let shown = |point: &str, target: &str| {
             let mut scene = failed_pod_hook();
             for pod in &mut scene.pods {
-                pod.annotations_mut()
-                    .insert(DELETING_ANNOTATION.to_owned(), "true".to_owned());
+                pod.annotations_mut().insert(DELETING_ANNOTATION.to_owned(), "true".to_owned());
             }
             let run = &mut scene.runs[0];
-            run.labels_mut()
-                .insert("gamedeployment-type".to_owned(), point.to_owned());
-            run.annotations_mut()
-                .insert(RUN_TARGET.to_owned(), target.to_owned());
+            run.labels_mut().insert("gamedeployment-type".to_owned(), point.to_owned());
+            run.annotations_mut().insert(RUN_TARGET.to_owned(), target.to_owned());
             scene
         };
         let line = |scene: &Scene| {
@@ -327,10 +307,7 @@ mod tests {
 
     #[test]
     fn colors_do_not_change_the_text() {
-        let style = Style {
-            color: true,
-            ..SYMBOLS
-        };
+        let style = Style { color: true, ..SYMBOLS };
         let painted = tree(&failed_step(), MAX_PODS, style, now());
         let mut bare = String::new();
         for part in painted.split('\x1b') {
@@ -356,14 +333,8 @@ mod tests {
             status::status(&scene.game, &verdict, Style::PLAIN),
             list::list(std::slice::from_ref(&scene), true, Style::PLAIN, time),
         ] {
-            assert!(
-                !text.contains(|it: char| it.is_control() && it != '\n'),
-                "{text:?}"
-            );
-            assert!(
-                !text.lines().any(|line| line.starts_with("forged")),
-                "{text}"
-            );
+            assert!(!text.contains(|it: char| it.is_control() && it != '\n'), "{text:?}");
+            assert!(!text.lines().any(|line| line.starts_with("forged")), "{text}");
         }
     }
 }

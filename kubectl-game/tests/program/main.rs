@@ -114,17 +114,11 @@ async fn missing_kubeconfigs_are_skipped() {
     let folder = config.parent().expect("a folder");
     let missing = folder.join("missing");
     let unset = folder.join("unset");
-    std::fs::write(
-        &unset,
-        "apiVersion: v1\nkind: Config\ncurrent-context: ''\n",
-    )
-    .expect("a kubeconfig");
+    std::fs::write(&unset, "apiVersion: v1\nkind: Config\ncurrent-context: ''\n")
+        .expect("a kubeconfig");
     let join = |files: &[&PathBuf]| std::env::join_paths(files).expect("a list");
-    for files in [
-        join(&[&config, &missing]),
-        join(&[&missing, &config]),
-        join(&[&unset, &config]),
-    ] {
+    for files in [join(&[&config, &missing]), join(&[&missing, &config]), join(&[&unset, &config])]
+    {
         let ended = run(program(&["get"]).env("KUBECONFIG", &files)).await;
         let output = text(&ended.stderr);
         assert_eq!(ended.status.code(), Some(0), "{files:?}: {output}");
@@ -134,22 +128,14 @@ async fn missing_kubeconfigs_are_skipped() {
     let none = run(program(&["get"]).env("KUBECONFIG", join(&[&missing, &missing]))).await;
     assert_eq!(none.status.code(), Some(1));
     let output = text(&none.stderr);
-    assert!(
-        output.starts_with("error: kubeconfig: not found: /"),
-        "{output}"
-    );
+    assert!(output.starts_with("error: kubeconfig: not found: /"), "{output}");
 
     // The file given by the flag must exist.
-    let named = run(program(&["get", "--kubeconfig"])
-        .arg(&missing)
-        .env("KUBECONFIG", &config))
-    .await;
+    let named =
+        run(program(&["get", "--kubeconfig"]).arg(&missing).env("KUBECONFIG", &config)).await;
     assert_eq!(named.status.code(), Some(1));
     let output = text(&named.stderr);
-    assert!(
-        output.starts_with("error: kubeconfig: failed to read"),
-        "{output}"
-    );
+    assert!(output.starts_with("error: kubeconfig: failed to read"), "{output}");
 }
 
 #[tokio::test]
@@ -190,10 +176,7 @@ async fn shells_can_parse_their_completion_scripts() {
             continue;
         };
         let output = text(&read.stderr);
-        assert!(
-            read.status.success() && output.is_empty(),
-            "{shell}: {output}"
-        );
+        assert!(read.status.success() && output.is_empty(), "{shell}: {output}");
     }
 }
 
@@ -244,21 +227,16 @@ async fn a_workload_whose_pods_and_runs_never_arrive_times_out_as_in_progress() 
     let ended = run(program(&args).env("KUBECONFIG", config)).await;
     let output = text(&ended.stdout) + &text(&ended.stderr);
     assert_eq!(ended.status.code(), Some(3), "{output}");
-    assert!(
-        output.contains("Unseen") && output.contains("timed out waiting"),
-        "{output}"
-    );
+    assert!(output.contains("Unseen") && output.contains("timed out waiting"), "{output}");
 }
 
 #[tokio::test]
 async fn the_flag_request_timeout_applies_to_every_command() {
     let (_listener, server) = silent_server();
     let config = kubeconfig("silent-request", &server);
-    for (args, limit) in [
-        (&["get"][..], "1s"),
-        (&["tree", "gd/game", "-w"], "1"),
-        (&["pause", "gd/game"], "500ms"),
-    ] {
+    for (args, limit) in
+        [(&["get"][..], "1s"), (&["tree", "gd/game", "-w"], "1"), (&["pause", "gd/game"], "500ms")]
+    {
         let args = [args, &["--request-timeout", limit]].concat();
         let ended = run(program(&args).env("KUBECONFIG", &config)).await;
         let output = text(&ended.stderr);
@@ -313,11 +291,7 @@ async fn a_kind_that_is_not_served_has_no_workloads() {
         (&["get", "world", "-o", "name"][..], 0, world),
         (&["get", "-o", "name"], 0, world),
         (&["tree", "world"], 0, "world"),
-        (
-            &["release", "gd/world"],
-            1,
-            "does not serve GameDeployments",
-        ),
+        (&["release", "gd/world"], 1, "does not serve GameDeployments"),
     ] {
         let ended = run(program(args).env("KUBECONFIG", &config)).await;
         let output = text(&ended.stdout) + &text(&ended.stderr);

@@ -40,20 +40,14 @@ impl Server {
     }
 
     fn refusing(self, pod: &'static str, statuses: &[u16]) -> Self {
-        self.refusals
-            .lock()
-            .expect("a lock")
-            .insert(pod, statuses.to_vec());
+        self.refusals.lock().expect("a lock").insert(pod, statuses.to_vec());
         self
     }
 
     fn answer(&self, request: &str) -> String {
         let line = request.lines().next().unwrap_or_default();
         let mut words = line.split(' ');
-        let (method, path) = (
-            words.next().unwrap_or_default(),
-            words.next().unwrap_or_default(),
-        );
+        let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
         let name = path.rsplit('/').next().unwrap_or_default();
         match (method, name) {
@@ -112,10 +106,7 @@ impl Server {
 }
 
 pub(super) fn list(items: &[Value]) -> String {
-    reply(
-        "200 OK",
-        &json!({"kind": "List", "metadata": {}, "items": items}),
-    )
+    reply("200 OK", &json!({"kind": "List", "metadata": {}, "items": items}))
 }
 
 pub(super) fn failure(code: u16) -> String {
@@ -161,24 +152,16 @@ fn changing_pods() -> Server {
         server = server.with_pod(pod(name));
     }
     server.successors.insert("c", successor("c"));
-    server
-        .refusing("a", &[404])
-        .refusing("b", &[409])
-        .refusing("c", &[422])
+    server.refusing("a", &[404]).refusing("b", &[409]).refusing("c", &[422])
 }
 
 #[tokio::test]
 async fn a_pod_that_no_longer_exists_does_not_stop_a_release() {
-    let (code, output, patched) = changing_pods()
-        .run("release-some", &["release", "game"])
-        .await;
+    let (code, output, patched) = changing_pods().run("release-some", &["release", "game"]).await;
     let expected = "pod/a no longer exists: skipped\npod/b released\npod/c no longer exists: skipped\n\
         pod/d released\ngamedeployment.tkex.tencent.com/game released: 2 pods\n";
     assert_eq!(output, expected);
-    assert_eq!(
-        (code, patched),
-        (Some(0), vec!["b".to_owned(), "d".to_owned()])
-    );
+    assert_eq!((code, patched), (Some(0), vec!["b".to_owned(), "d".to_owned()]));
 }
 
 #[tokio::test]
@@ -187,10 +170,7 @@ async fn a_pod_that_no_longer_exists_does_not_stop_a_move() {
     let expected = "pod/a no longer exists: skipped\npod/b will be moved\npod/c no longer exists: skipped\n\
         pod/d will be moved\nnode/n1: 2 pods will be moved\n";
     assert_eq!(output, expected);
-    assert_eq!(
-        (code, patched),
-        (Some(0), vec!["b".to_owned(), "d".to_owned()])
-    );
+    assert_eq!((code, patched), (Some(0), vec!["b".to_owned(), "d".to_owned()]));
 }
 
 #[tokio::test]
@@ -204,11 +184,7 @@ async fn a_pod_that_cannot_be_changed_does_not_stop_a_release_but_is_an_error() 
         .refusing("b", &[422]);
     let (code, output, patched) = server.run("release-refused", &["release", "game"]).await;
     assert_eq!((code, patched), (Some(1), vec!["c".to_owned()]), "{output}");
-    for expected in [
-        "refused with 409",
-        "refused with 422",
-        "game released: 1 pod\n",
-    ] {
+    for expected in ["refused with 409", "refused with 422", "game released: 1 pod\n"] {
         assert!(output.contains(expected), "{output}");
     }
 }
@@ -223,9 +199,7 @@ async fn a_pod_whose_labels_were_changed_is_released_with_its_workload() {
     other["metadata"]["labels"][GUARDED] = json!("x");
     other["metadata"]["ownerReferences"][0]["uid"] = json!("x");
     let server = Server::default().with_workload();
-    let server = [pod("a"), changed, orphaned, other]
-        .into_iter()
-        .fold(server, Server::with_pod);
+    let server = [pod("a"), changed, orphaned, other].into_iter().fold(server, Server::with_pod);
     let (code, output, patched) = server.run("release-owned", &["release", "gd/game"]).await;
     assert_eq!(code, Some(0), "{output}");
     assert_eq!(patched, ["a", "b", "c"]);
@@ -257,9 +231,7 @@ async fn terminating_pods_on_a_node_are_not_moved_again() {
     let expected = "error: all pods of GameDeployments and GameStatefulSets in namespace default (use -A for all) on \
         node/n1 are already being deleted\n";
     assert_eq!((code, output.as_str()), (Some(1), expected));
-    let (_, output, _) = Server::default()
-        .run("move-none", &["move", "node/n1", "-A"])
-        .await;
+    let (_, output, _) = Server::default().run("move-none", &["move", "node/n1", "-A"]).await;
     let expected =
         "error: no pod of a GameDeployment or GameStatefulSet in the cluster is on node/n1\n";
     assert_eq!(output, expected);
@@ -281,9 +253,8 @@ async fn pods_nodes_and_files_are_completed() {
     let mut other = pod("web");
     other["metadata"]["ownerReferences"] = json!([]);
     let server = Server::default().with_workload();
-    let server = [pod("a"), pod("b"), terminating, other]
-        .into_iter()
-        .fold(server, Server::with_pod);
+    let server =
+        [pod("a"), pod("b"), terminating, other].into_iter().fold(server, Server::with_pod);
     for (words, expected) in [
         (&["move", ""][..], "pod/a\npod/b\nnode/n1\n:4\n"),
         (&["move", "pod/b"], "pod/b\n:4\n"),

@@ -29,10 +29,7 @@ impl Fault {
             Fault::PhaseDecides => {
                 for pod in world.pods.iter_mut().map(Arc::make_mut) {
                     let is_up = pod.phase == PodPhase::Running;
-                    let statuses = pod
-                        .containers
-                        .iter_mut()
-                        .filter_map(|it| it.status.as_mut());
+                    let statuses = pod.containers.iter_mut().filter_map(|it| it.status.as_mut());
                     statuses.for_each(|status| status.running = is_up);
                 }
             }
@@ -105,10 +102,8 @@ impl Fault {
                     node.since = Some(Timestamp::UNIX_EPOCH);
                 }
                 for pod in world.pods.iter_mut().map(Arc::make_mut) {
-                    let is_on_lost_node = pod
-                        .node
-                        .as_ref()
-                        .is_some_and(|it| world.lost_nodes.contains_key(it));
+                    let is_on_lost_node =
+                        pod.node.as_ref().is_some_and(|it| world.lost_nodes.contains_key(it));
                     pod.disruption = is_on_lost_node.then_some(Disruption::Taint);
                 }
             }
@@ -136,9 +131,7 @@ impl Fault {
                 let set_revision = world.sidecars.first().map(|set| set.revision.clone());
                 let pods = world.pods.iter_mut().map(Arc::make_mut);
                 for mark in pods.flat_map(|pod| pod.sidecars.values_mut()) {
-                    mark.token = set_revision
-                        .clone()
-                        .filter(|newest| *newest != mark.revision);
+                    mark.token = set_revision.clone().filter(|newest| *newest != mark.revision);
                 }
             }
             Fault::RemovedHookForgotten => {
@@ -251,9 +244,9 @@ impl Fault {
             Fault::SetLimitIgnored => {
                 set.update.max_unavailable = Some(IntOrString::Int(100));
             }
-            Fault::BusyIgnored => pods
-                .iter_mut()
-                .for_each(|pod| (pod.changing, pod.ready) = (Changing::No, true)),
+            Fault::BusyIgnored => {
+                pods.iter_mut().for_each(|pod| (pod.changing, pod.ready) = (Changing::No, true))
+            }
             _ => {}
         }
     }
@@ -273,10 +266,8 @@ fn record_all_containers(pod: &mut Pod) {
         return;
     };
     for container in containers {
-        let change = || ContainerChange {
-            from_image: "game:v9".to_owned(),
-            ..ContainerChange::default()
-        };
+        let change =
+            || ContainerChange { from_image: "game:v9".to_owned(), ..ContainerChange::default() };
         let known = record.containers.entry(container.name.clone());
         known.or_insert_with(|| Box::new(change()));
     }
@@ -309,11 +300,7 @@ fn show_images_of_spec(pod: &mut Pod) {
 fn remove_partition(gd: &mut GameDeployment) {
     let strategy = &mut gd.spec.update_strategy;
     strategy.partition = None;
-    for step in strategy
-        .canary
-        .iter_mut()
-        .flat_map(|canary| &mut canary.steps)
-    {
+    for step in strategy.canary.iter_mut().flat_map(|canary| &mut canary.steps) {
         step.partition = step.partition.as_ref().map(|_| IntOrString::Int(0));
     }
 }
@@ -328,15 +315,10 @@ fn newest(world: &World) -> Option<String> {
 fn promote(gd: &mut GameDeployment, world: &World) {
     let update = world.revisions.iter().max_by_key(|it| it.number);
     let hash = gd.status.as_ref().map(|it| it.current_step_hash.clone());
-    if let (Some(annotation), Some(update), Some(Some(step_hash))) = (
-        gd.annotations_mut().get_mut(names::PROMOTE_ANNOTATION),
-        update,
-        hash,
-    ) {
-        let promotion = Promotion {
-            revision: update.name.clone(),
-            step_hash,
-        };
+    if let (Some(annotation), Some(update), Some(Some(step_hash))) =
+        (gd.annotations_mut().get_mut(names::PROMOTE_ANNOTATION), update, hash)
+    {
+        let promotion = Promotion { revision: update.name.clone(), step_hash };
         *annotation = serde_json::to_string(&promotion).expect("JSON");
     }
 }
@@ -359,8 +341,7 @@ fn forget_retry(gd: &mut GameDeployment) -> bool {
 }
 
 fn annotate(run: &mut HookRun, key: &str, value: &str) {
-    run.annotations_mut()
-        .insert(key.to_owned(), value.to_owned());
+    run.annotations_mut().insert(key.to_owned(), value.to_owned());
 }
 
 fn is_ahead(run: &HookRun, world: &World) -> bool {
@@ -382,11 +363,7 @@ fn retarget(run: &mut HookRun, world: &World) {
     let pod = world.pods.iter().find(|pod| Some(&pod.uid) == uid.as_ref());
     if let (Some(update), Some(pod)) = (update, pod) {
         let is_old = pod.revision() != update.name();
-        annotate(
-            run,
-            names::RUN_TARGET,
-            if is_old { &update.name } else { "" },
-        );
+        annotate(run, names::RUN_TARGET, if is_old { &update.name } else { "" });
     }
 }
 

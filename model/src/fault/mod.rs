@@ -176,7 +176,5 @@ fn point(run: &HookRun) -> HookPoint {
     let kinds = [WorkloadKind::GameDeployment, WorkloadKind::GameStatefulSet];
     let mut labels = kinds.iter().map(|kind| run.labels().get(kind.type_label()));
     let label = labels.find_map(|label| label);
-    label
-        .and_then(|label| HookPoint::parse(label))
-        .expect("a point")
+    label.and_then(|label| HookPoint::parse(label)).expect("a point")
 }

@@ -35,12 +35,7 @@ impl Fault {
                 run(name).is_none_or(|run| phase(run) != HookPhase::Successful)
             }
             (Fault::WaitingIgnored, Action::PatchWorkload(_)) => false,
-            (
-                Fault::RequestKept,
-                Action::RequestMove {
-                    requested: false, ..
-                },
-            ) => false,
+            (Fault::RequestKept, Action::RequestMove { requested: false, .. }) => false,
             _ => true,
         });
         self.reorder_takedown(plan, world);
@@ -81,9 +76,7 @@ impl Fault {
         }
         if self == Fault::FinalizerFirst && plan.actions.iter().any(starts_hook) {
             plan.actions = vec![
-                Action::DeleteBudget {
-                    name: "budget".to_owned(),
-                },
+                Action::DeleteBudget { name: "budget".to_owned() },
                 Action::PatchWorkload(WorkloadPatch {
                     finalizers: Some(Vec::new()),
                     ..WorkloadPatch::default()
@@ -116,9 +109,7 @@ impl Fault {
     fn forget_sidecars(self, action: &mut Action) {
         match action {
             Action::PatchInPlace(patch) => self.forget_update(patch),
-            Action::CloseGate {
-                then: Some(patch), ..
-            } => self.forget_update(patch),
+            Action::CloseGate { then: Some(patch), .. } => self.forget_update(patch),
             Action::CreatePod(pod) if self == Fault::InjectionForgotten => {
                 let mut object = pod.pod.parse();
                 let containers = object["spec"]["containers"].as_array_mut();
@@ -142,10 +133,7 @@ impl Fault {
                 if patch.images.iter().all(|it| it.name == sidecars::CONTAINER) =>
             {
                 let game = patch.images.first().cloned();
-                let game = game.map(|image| ImageChange {
-                    name: "game".to_owned(),
-                    ..image
-                });
+                let game = game.map(|image| ImageChange { name: "game".to_owned(), ..image });
                 patch.images.extend(game);
             }
             _ => {}

@@ -86,9 +86,7 @@ impl Case<'_> {
     /// a user requested or canceled a move, so surge pods for a move may be missing, and pods that are surplus
     /// without the move may be deleted.
     pub(super) fn surge_with_replacements(&self) -> i64 {
-        let requested = self
-            .active()
-            .filter(|pod| self.is_replacement_requested(pod));
+        let requested = self.active().filter(|pod| self.is_replacement_requested(pod));
         self.surge().max(self.surge_for(requested.count() as i64))
     }
 
@@ -106,11 +104,7 @@ impl Case<'_> {
             UpdateStrategyType::InplaceUpdate => scope.max_unavailable(replicas) == 0,
             UpdateStrategyType::HotPatchUpdate | UpdateStrategyType::OnDelete => false,
         };
-        if may_surge {
-            replaced.max(0).min(scope.max_surge(replicas))
-        } else {
-            0
-        }
+        if may_surge { replaced.max(0).min(scope.max_surge(replicas)) } else { 0 }
     }
 
     /// The number of surplus pods.

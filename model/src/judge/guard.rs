@@ -19,24 +19,14 @@ pub(super) fn state(model: &Model, state: &State) -> Result<(), Violation> {
     let guard = state.workload.now.guard;
     let pods = &state.pods.now;
     let is_labeled = |pod: &&Pod| pod.guarded && !pod.terminating;
-    if let Some(pod) = pods
-        .iter()
-        .find(is_labeled)
-        .filter(|_| state.budget.is_none())
-    {
-        return violation(
-            GUARDED,
-            format!("{pod:?} may be evicted: there is no budget"),
-        );
+    if let Some(pod) = pods.iter().find(is_labeled).filter(|_| state.budget.is_none()) {
+        return violation(GUARDED, format!("{pod:?} may be evicted: there is no budget"));
     }
     if state.budget.is_some() && !guard.finalizer {
         return violation(GUARDED, format!("the budget is left behind: {guard:?}"));
     }
     if let Some(pod) = pods.iter().find(|pod| pod.released && pod.guarded) {
-        return violation(
-            GUARDED,
-            format!("{pod:?} was released, and is guarded again"),
-        );
+        return violation(GUARDED, format!("{pod:?} was released, and is guarded again"));
     }
     let is_exposed =
         |pod: &&Pod| pod.up && !pod.guarded && !pod.released && !pod.terminating && !pod.orphan;
@@ -113,10 +103,7 @@ pub fn change_by_user(state: &State, change: User) -> Result<(), Violation> {
     let pods = &state.pods.now;
     let is_playing = |pod: &&Pod| pod.name == name && pod.guarded && pod.up && !pod.terminating;
     match pods.iter().find(is_playing) {
-        Some(pod) => violation(
-            GUARDED,
-            format!("{pod:?} is evicted despite {:?}", state.budget),
-        ),
+        Some(pod) => violation(GUARDED, format!("{pod:?} is evicted despite {:?}", state.budget)),
         None => Ok(()),
     }
 }
@@ -156,10 +143,7 @@ impl Case<'_> {
     /// the pod is kept.
     pub(super) fn hook_not_removed(&self, pod: &Pod, point: HookPoint) -> Result<(), Violation> {
         if point == HookPoint::PreDelete && self.is_guarded(pod) {
-            return violation(
-                GUARDED,
-                format!("{pod:?} has lost its hook, and is not kept"),
-            );
+            return violation(GUARDED, format!("{pod:?} has lost its hook, and is not kept"));
         }
         Ok(())
     }
@@ -172,10 +156,7 @@ impl Case<'_> {
         }
         violation(
             GUARDED,
-            format!(
-                "{pod:?} is deleted as lost, but its node is {:?}",
-                self.state.node
-            ),
+            format!("{pod:?} is deleted as lost, but its node is {:?}", self.state.node),
         )
     }
 
@@ -191,10 +172,7 @@ impl Case<'_> {
     pub(super) fn finalizer_removed(&self, change: &WorkloadChange) -> Result<(), Violation> {
         let guard = self.state.workload.now.guard;
         let is_awaited = guard.wanted
-            && matches!(
-                guard.deletion,
-                Some(Cascade::Background | Cascade::Foreground)
-            );
+            && matches!(guard.deletion, Some(Cascade::Background | Cascade::Foreground));
         let is_playing = |pod: &&Pod| pod.up && !pod.terminating && !pod.orphan;
         match self.state.pods.now.iter().find(is_playing) {
             Some(pod) if is_awaited && change.finalizer == Some(false) => {

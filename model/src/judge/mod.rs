@@ -96,15 +96,11 @@ pub fn plan(model: &Model, view: &View, planned: &Planned) -> Result<(), Violati
 fn hot_patches(view: &View, planned: &Planned) -> Result<(), Violation> {
     let is_hot = |write: &&Write| matches!(write, Write::Patch(patch) if patch.record.hot);
     let patch = planned.after.iter().find(is_hot);
-    let mut pods = view
-        .pods
-        .iter()
-        .filter(|pod| pod.rev == view.workload.template);
+    let mut pods = view.pods.iter().filter(|pod| pod.rev == view.workload.template);
     match (patch, pods.find(|pod| pod.was_restarted_by_hot_patch())) {
-        (Some(patch), Some(pod)) => violation(
-            "hot patches",
-            format!("{patch:?} although another one restarted {pod:?}"),
-        ),
+        (Some(patch), Some(pod)) => {
+            violation("hot patches", format!("{patch:?} although another one restarted {pod:?}"))
+        }
         _ => Ok(()),
     }
 }
@@ -160,10 +156,7 @@ pub fn state(model: &Model, state: &State) -> Result<(), Violation> {
     let is_restarted =
         |pod: &&Pod| pod.rev == state.workload.now.template && pod.was_restarted_by_hot_patch();
     if pods.iter().filter(is_restarted).count() > 1 {
-        return violation(
-            "hot patches",
-            format!("more than one was restarted: {pods:?}"),
-        );
+        return violation("hot patches", format!("more than one was restarted: {pods:?}"));
     }
     for (index, pod) in pods.iter().enumerate() {
         if let Some(other) = pods[index + 1..].iter().find(|it| it.name == pod.name) {
@@ -391,10 +384,7 @@ impl<'a> Case<'a> {
     fn updated_to(&self, rev: Rev, name: Name) -> Result<(), Violation> {
         let update = self.workload.template;
         if rev != update {
-            return violation(
-                "3: partition",
-                format!("revision {rev} instead of {update}"),
-            );
+            return violation("3: partition", format!("revision {rev} instead of {update}"));
         }
         if self.model.scope.stateful_set.is_some() {
             return self.ordinal_updated(name);
@@ -406,10 +396,7 @@ impl<'a> Case<'a> {
         let updated = self.active().filter(is_updated).count() as i64 + 1;
         let max = self.max_updated();
         if updated > max {
-            return violation(
-                "3: partition",
-                format!("{updated} pods are updated, above {max}"),
-            );
+            return violation("3: partition", format!("{updated} pods are updated, above {max}"));
         }
         Ok(())
     }
@@ -446,10 +433,7 @@ impl<'a> Case<'a> {
         if awaited < batch {
             return Ok(());
         }
-        violation(
-            "batches",
-            format!("a pod is created while {awaited} others are not available"),
-        )
+        violation("batches", format!("a pod is created while {awaited} others are not available"))
     }
 
     /// The gate opens only when the new image runs and the PostInplace hook was successful.
@@ -471,10 +455,7 @@ impl<'a> Case<'a> {
                 && run.id.hook == workload.hook
         };
         if has_hook && !self.state.runs.now.iter().any(allows) {
-            return violation(
-                "1: hook first",
-                format!("{pod:?} gets traffic without {point:?}"),
-            );
+            return violation("1: hook first", format!("{pod:?} gets traffic without {point:?}"));
         }
         Ok(())
     }

@@ -33,10 +33,7 @@ pub(super) fn plan(model: &Model, view: &View, planned: &Planned) -> Result<(), 
         };
         if let Some(pod) = wrong {
             let node = view.node;
-            return violation(
-                "nodes",
-                format!("{write:?} of {pod:?} on a node that is {node:?}"),
-            );
+            return violation("nodes", format!("{write:?} of {pod:?} on a node that is {node:?}"));
         }
     }
     Ok(())

@@ -51,10 +51,7 @@ impl Case<'_> {
         let mut pods = self.state.pods.now.iter();
         let is_above = |it: &&Pod| it.name > pod.name && !wanted.contains(&it.name);
         if let Some(above) = pods.find(is_above) {
-            return violation(
-                "7: ordinals",
-                format!("{pod:?} is deleted before {above:?}"),
-            );
+            return violation("7: ordinals", format!("{pod:?} is deleted before {above:?}"));
         }
         let action = format!("{} is deleted", pod.name);
         self.all_available(wanted, &action)
@@ -147,10 +144,9 @@ impl Case<'_> {
         let mut ordinals = ordinals.into_iter();
         let missing = ordinals.find(|ordinal| !self.may_be_available(*ordinal));
         match missing.filter(|_| !self.model.scope.has_surprises()) {
-            Some(ordinal) => violation(
-                "7: ordinals",
-                format!("{action} although {ordinal} is not available"),
-            ),
+            Some(ordinal) => {
+                violation("7: ordinals", format!("{action} although {ordinal} is not available"))
+            }
             None => Ok(()),
         }
     }

@@ -111,23 +111,14 @@ pub fn mark(model: &Model, state: &State, write: &MarkWrite) -> Result<(), Viola
     let total = judged.matched.count_ones() as usize;
     let updated = others(judged.matched).filter(has_newest).count() + 1;
     if updated + usize::from(set.partition) > total {
-        return violation(
-            SET,
-            format!("{write:?}: {updated} of {total} pods, with {set:?}"),
-        );
+        return violation(SET, format!("{write:?}: {updated} of {total} pods, with {set:?}"));
     }
-    let max_unavailable = model
-        .scope
-        .sidecars
-        .map_or(0, |it| usize::from(it.max_unavailable));
+    let max_unavailable = model.scope.sidecars.map_or(0, |it| usize::from(it.max_unavailable));
     let updating = others(judged.counted).filter(|it| it.may_be_updating_sidecar());
     let updating = updating.count();
     let is_charged = judged.charged & (1 << pod.uid) != 0;
     if is_charged && updating >= max_unavailable {
-        return violation(
-            LIMIT,
-            format!("{write:?} while {updating} other pods may be updating"),
-        );
+        return violation(LIMIT, format!("{write:?} while {updating} other pods may be updating"));
     }
     Ok(())
 }

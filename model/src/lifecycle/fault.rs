@@ -71,10 +71,7 @@ impl Fault {
             Self::NeverRetried => world.now = Timestamp::UNIX_EPOCH - SignedDuration::from_hours(1),
             Self::FirstHookIgnored => hooks.pre_cluster_install = None,
             Self::WorkerIsMaster => {
-                let machine = Machine {
-                    ip: "10.0.0.1".to_owned(),
-                    ..Machine::default()
-                };
+                let machine = Machine { ip: "10.0.0.1".to_owned(), ..Machine::default() };
                 cluster.spec.machines = vec![machine];
                 change_nodes(world, |node| {
                     if !node.is_control_plane() {
@@ -101,10 +98,7 @@ impl Fault {
             Self::CordonIgnored => change_nodes(world, |node| node.unschedulable = true),
             Self::NodesAtOnce => cluster.spec.features.parallelism = 2,
             Self::KubeletIgnored => change_nodes(world, |node| {
-                let has_begun = node
-                    .record
-                    .as_deref()
-                    .is_some_and(|it| it.contains("upgraded"));
+                let has_begun = node.record.as_deref().is_some_and(|it| it.contains("upgraded"));
                 if let (true, Some(upgrade)) = (has_begun, &upgrade) {
                     node.version.clone_from(&upgrade.to);
                 }
@@ -122,10 +116,8 @@ impl Fault {
     pub fn corrupt_output(self, plan: &mut ClusterPlan, world: &ClusterWorld) {
         match self {
             Self::TaintRemovedFirst => {
-                let tainted = world
-                    .nodes
-                    .iter()
-                    .filter(|node| node.not_installed_taint_index.is_some());
+                let tainted =
+                    world.nodes.iter().filter(|node| node.not_installed_taint_index.is_some());
                 let actions = tainted.cloned().map(ClusterAction::AdmitNode);
                 plan.actions.extend(actions);
             }
@@ -154,10 +146,8 @@ fn change_nodes(world: &mut ClusterWorld, change: impl Fn(&mut ClusterNode)) {
 fn end_runs(world: &mut ClusterWorld, is_affected: impl Fn(HookPhase) -> bool) {
     for run in &mut world.runs {
         if is_affected(run.phase()) {
-            Arc::make_mut(run).status = Some(HookRunStatus {
-                phase: HookPhase::Successful,
-                ..HookRunStatus::default()
-            });
+            Arc::make_mut(run).status =
+                Some(HookRunStatus { phase: HookPhase::Successful, ..HookRunStatus::default() });
         }
     }
 }

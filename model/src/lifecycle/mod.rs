@@ -86,10 +86,7 @@ fn settles(state: &State, settled: &mut HashSet<String>) -> Result<(), String> {
             }
         }
     }
-    Err(format!(
-        "the Cluster does not settle: {:?}",
-        current.pending
-    ))
+    Err(format!("the Cluster does not settle: {:?}", current.pending))
 }
 
 fn check(name: &str, scope: &Scope) {
@@ -101,80 +98,34 @@ fn check(name: &str, scope: &Scope) {
 
 #[test]
 fn an_install_with_a_failing_script_and_a_crash() {
-    check(
-        "failing",
-        &Scope {
-            workers: 2,
-            failures: 1,
-            crashes: 1,
-            ..Scope::default()
-        },
-    );
+    check("failing", &Scope { workers: 2, failures: 1, crashes: 1, ..Scope::default() });
 }
 
 #[test]
 fn an_install_that_is_deleted_at_any_moment() {
-    check(
-        "deleted",
-        &Scope {
-            workers: 1,
-            deletions: 1,
-            crashes: 1,
-            ..Scope::default()
-        },
-    );
+    check("deleted", &Scope { workers: 1, deletions: 1, crashes: 1, ..Scope::default() });
 }
 
 #[test]
 fn a_node_that_joins_and_one_that_is_lost_and_deleted() {
-    check(
-        "nodes",
-        &Scope {
-            workers: 1,
-            joins: 1,
-            losses: 1,
-            ..Scope::default()
-        },
-    );
+    check("nodes", &Scope { workers: 1, joins: 1, losses: 1, ..Scope::default() });
 }
 
 #[test]
 fn a_script_that_is_edited_while_it_runs() {
-    check(
-        "edited",
-        &Scope {
-            workers: 1,
-            edits: 1,
-            failures: 1,
-            ..Scope::default()
-        },
-    );
+    check("edited", &Scope { workers: 1, edits: 1, failures: 1, ..Scope::default() });
 }
 
 #[test]
 fn a_user_who_pauses_and_resumes() {
-    check(
-        "paused",
-        &Scope {
-            workers: 1,
-            pauses: 2,
-            deletions: 1,
-            ..Scope::default()
-        },
-    );
+    check("paused", &Scope { workers: 1, pauses: 2, deletions: 1, ..Scope::default() });
 }
 
 #[test]
 fn an_upgrade_and_a_revert_with_a_failing_script_and_a_crash() {
     check(
         "upgraded",
-        &Scope {
-            workers: 1,
-            version_changes: 2,
-            failures: 1,
-            crashes: 1,
-            ..Scope::default()
-        },
+        &Scope { workers: 1, version_changes: 2, failures: 1, crashes: 1, ..Scope::default() },
     );
 }
 
@@ -182,12 +133,7 @@ fn an_upgrade_and_a_revert_with_a_failing_script_and_a_crash() {
 fn an_upgrade_in_which_a_kubelet_is_upgraded_before_its_turn() {
     check(
         "upgraded early",
-        &Scope {
-            workers: 2,
-            version_changes: 1,
-            early_kubelets: 1,
-            ..Scope::default()
-        },
+        &Scope { workers: 2, version_changes: 1, early_kubelets: 1, ..Scope::default() },
     );
 }
 
@@ -195,12 +141,6 @@ fn an_upgrade_in_which_a_kubelet_is_upgraded_before_its_turn() {
 fn an_upgrade_while_a_node_joins_and_the_cluster_is_deleted() {
     check(
         "upgraded nodes",
-        &Scope {
-            workers: 0,
-            version_changes: 1,
-            joins: 1,
-            deletions: 1,
-            ..Scope::default()
-        },
+        &Scope { workers: 0, version_changes: 1, joins: 1, deletions: 1, ..Scope::default() },
     );
 }

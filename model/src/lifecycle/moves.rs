@@ -50,10 +50,7 @@ pub fn moves(state: &State) -> Vec<Move> {
     add_if(remaining.crashes > 0, Move::Crash);
     add_if(remaining.deletions > 0 && !is_deleted, Move::Delete);
     add_if(remaining.edits > 0 && !is_deleted, Move::Edit);
-    add_if(
-        remaining.version_changes > 0 && !is_deleted,
-        Move::SetVersion,
-    );
+    add_if(remaining.version_changes > 0 && !is_deleted, Move::SetVersion);
     add_if(remaining.pauses > 0 && cluster.is_some(), Move::Pause);
     add_if(remaining.joins > 0, Move::Join);
     for (index, node) in state.stored.nodes.iter().enumerate() {
@@ -70,11 +67,7 @@ pub fn moves(state: &State) -> Vec<Move> {
 /// The moves of the operator and its caches.
 fn operator_moves(state: &State) -> Vec<Move> {
     let [cluster, nodes, runs, _] = state.outdated();
-    let kinds = [
-        (cluster, Cache::Cluster),
-        (nodes, Cache::Nodes),
-        (runs, Cache::Runs),
-    ];
+    let kinds = [(cluster, Cache::Cluster), (nodes, Cache::Nodes), (runs, Cache::Runs)];
     let outdated = kinds
         .into_iter()
         .filter(|(is_outdated, kind)| *is_outdated || state.own_writes.contains(kind));

@@ -37,10 +37,7 @@ impl State {
         }
         let status = plan.status.map(|status| {
             let status = Some(status);
-            Step::Status(Box::new(Cluster {
-                status,
-                ..cluster.clone()
-            }))
+            Step::Status(Box::new(Cluster { status, ..cluster.clone() }))
         });
         let needs_get = plan.actions.iter().any(ClusterAction::is_irrevocable);
         let get = needs_get.then_some(Step::Get);
@@ -138,9 +135,7 @@ impl State {
             }
             ClusterAction::DeleteHookRun { uid, .. } => {
                 let runs = &mut self.stored.runs;
-                let found = runs
-                    .iter()
-                    .position(|run| run.metadata.uid.as_ref() == Some(&uid));
+                let found = runs.iter().position(|run| run.metadata.uid.as_ref() == Some(&uid));
                 if let Some(index) = found {
                     // A run whose script has ended has no dependents to wait for.
                     match runs[index].phase().is_completed() {
@@ -152,11 +147,7 @@ impl State {
             }
             // There are no pods in the model.
             ClusterAction::MovePod(_) => {}
-            ClusterAction::RecordNode {
-                node,
-                record,
-                cordon,
-            } => {
+            ClusterAction::RecordNode { node, record, cordon } => {
                 let version = self.next_resource_version();
                 let Some(stored) = self.unchanged(&node) else {
                     return false;

@@ -13,11 +13,9 @@ pub fn check(state: &State, step: &Step) -> Result<(), String> {
     match step {
         Step::Status(cluster) => check_status(state, cluster),
         Step::Act(ClusterAction::CreateHookRun { run, .. }) => check_start(state, run),
-        Step::Act(ClusterAction::RecordNode {
-            node,
-            record: Some(record),
-            ..
-        }) => check_node_record(state, node, record),
+        Step::Act(ClusterAction::RecordNode { node, record: Some(record), .. }) => {
+            check_node_record(state, node, record)
+        }
         Step::Act(ClusterAction::SetFinalizer(false)) => check_finalizer_removal(state),
         Step::Act(ClusterAction::AdmitNode(node)) => {
             let hook = LifecycleStep::EnsurePreInstallHook;
@@ -94,9 +92,7 @@ fn check_node_record(state: &State, node: &ClusterNode, record: &str) -> Result<
     let record: NodeRecord = serde_json::from_str(record).map_err(|it| it.to_string())?;
     let mut steps = record.passed.iter().chain(&record.upgraded);
     let unproven = steps.find(|step| !has_passed(state, **step, Some(&node.uid), record.upgrade));
-    unproven.map_or(Ok(()), |step| {
-        Err(format!("{step} is recorded without a success"))
-    })
+    unproven.map_or(Ok(()), |step| Err(format!("{step} is recorded without a success")))
 }
 
 fn check_finalizer_removal(state: &State) -> Result<(), String> {
@@ -124,9 +120,7 @@ fn check_start(state: &State, run: &HookRun) -> Result<(), String> {
     }
     let step = LifecycleStep::parse(&step).ok_or("a run without a step")?;
     if step.scope() == StepScope::FirstMaster && node != "master" {
-        return Err(format!(
-            "{step} starts on {node}, which is not the first master"
-        ));
+        return Err(format!("{step} starts on {node}, which is not the first master"));
     }
     let mut nodes = state.planned_nodes.iter();
     if nodes.any(|it| it.uid == uid && it.lost) {
@@ -196,10 +190,8 @@ fn check_upgrade(
     let upgrade = upgrade_of(cluster);
     let passed =
         |step: LifecycleStep, node: &ClusterNode| has_passed(state, step, Some(&node.uid), upgrade);
-    let (pre_hook, post_hook) = (
-        LifecycleStep::EnsurePreUpgradeHook,
-        LifecycleStep::EnsurePostUpgradeHook,
-    );
+    let (pre_hook, post_hook) =
+        (LifecycleStep::EnsurePreUpgradeHook, LifecycleStep::EnsurePostUpgradeHook);
     let mut nodes = state.planned_nodes.iter();
     let node = nodes.find(|node| node.uid == uid);
     let has_version = node.is_some_and(|node| Some(node.version.as_str()) == wanted);
@@ -224,9 +216,7 @@ fn check_upgrade(
     let mut others = state.planned_nodes.iter().filter(|node| node.uid != uid);
     let is_being_upgraded = |node: &ClusterNode| passed(pre_hook, node) && !passed(post_hook, node);
     match step == pre_hook && others.any(is_being_upgraded) {
-        true => Err(format!(
-            "{step} starts while another node is being upgraded"
-        )),
+        true => Err(format!("{step} starts while another node is being upgraded")),
         false => Ok(()),
     }
 }

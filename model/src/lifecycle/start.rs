@@ -16,9 +16,7 @@ fn node(name: &str, labels: &[&str]) -> ClusterNode {
         name: name.to_owned(),
         uid: format!("{name}-uid"),
         created: Some(LONG_AGO),
-        labels: labels
-            .map(|(key, value)| (key.to_owned(), value.to_owned()))
-            .collect(),
+        labels: labels.map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
         ready: true,
         version: VERSIONS[0].to_owned(),
         ..ClusterNode::default()
@@ -36,22 +34,14 @@ fn hooks(scope: &Scope) -> Value {
             "PreClusterDelete",
             "PostClusterDelete",
         ],
-        _ => &[
-            "PreClusterUpgrade",
-            "PreUpgrade",
-            "PostUpgrade",
-            "PostClusterUpgrade",
-        ],
+        _ => &["PreClusterUpgrade", "PreUpgrade", "PostUpgrade", "PostClusterUpgrade"],
     };
     keys.iter().map(|key| (*key, "/b")).collect()
 }
 
 /// A node that joins.
 pub fn joining_node() -> ClusterNode {
-    ClusterNode {
-        not_installed_taint_index: Some(0),
-        ..node("late", &[])
-    }
+    ClusterNode { not_installed_taint_index: Some(0), ..node("late", &[]) }
 }
 
 impl State {
@@ -71,11 +61,7 @@ impl State {
         let cluster: Cluster = serde_json::from_value(cluster).expect("a Cluster");
         let mut nodes = vec![node("master", &["node-role.kubernetes.io/control-plane="])];
         nodes.extend((0..scope.workers).map(|it| node(&format!("worker-{it}"), &[])));
-        let stored = Objects {
-            cluster: Some(cluster),
-            nodes,
-            runs: Vec::new(),
-        };
+        let stored = Objects { cluster: Some(cluster), nodes, runs: Vec::new() };
         State {
             cached: stored.clone(),
             stored,

@@ -119,12 +119,7 @@ impl State {
                 .map(|run| {
                     let finished = run.status.as_ref().and_then(|it| it.finished_at.as_ref());
                     let is_canceled = run.metadata.deletion_timestamp.is_some();
-                    (
-                        &run.metadata.name,
-                        run.phase(),
-                        finished.map(|it| it.0),
-                        is_canceled,
-                    )
+                    (&run.metadata.name, run.phase(), finished.map(|it| it.0), is_canceled)
                 })
                 .collect();
             format!("{} {nodes:?} {runs:?}", json!(cluster))
@@ -150,11 +145,8 @@ impl State {
                 format!("get {:?}", planned_for.map(|it| it.metadata.generation))
             }
             Step::Act(ClusterAction::CreateHookRun { run, .. }) => {
-                let nodes: Vec<&str> = self
-                    .planned_nodes
-                    .iter()
-                    .map(|it| it.name.as_str())
-                    .collect();
+                let nodes: Vec<&str> =
+                    self.planned_nodes.iter().map(|it| it.name.as_str()).collect();
                 format!("create {:?} for {nodes:?}", run.metadata.name)
             }
             Step::Act(ClusterAction::DeleteHookRun { name, .. }) => format!("delete {name}"),
@@ -172,10 +164,8 @@ impl State {
     /// For each kind, whether its cache differs from what is stored. Last, whether the pending plan was made for a
     /// different version of the Cluster.
     pub fn outdated(&self) -> [bool; 4] {
-        let version = |it: &Option<Cluster>| {
-            it.as_ref()
-                .and_then(|it| it.metadata.resource_version.clone())
-        };
+        let version =
+            |it: &Option<Cluster>| it.as_ref().and_then(|it| it.metadata.resource_version.clone());
         let stored = version(&self.stored.cluster);
         [
             stored != version(&self.cached.cluster),
@@ -240,10 +230,7 @@ impl State {
             Move::Join => {
                 self.remaining.joins -= 1;
                 let version = self.next_resource_version();
-                let node = ClusterNode {
-                    resource_version: version,
-                    ..joining_node()
-                };
+                let node = ClusterNode { resource_version: version, ..joining_node() };
                 self.stored.nodes.push(node);
             }
             Move::Lose(node) => {
@@ -277,11 +264,7 @@ impl State {
 
     /// Whether a condition shows that the operator waits for the kubelet of a node.
     pub fn is_awaited(&self, node: &ClusterNode) -> bool {
-        let status = self
-            .stored
-            .cluster
-            .as_ref()
-            .and_then(|it| it.status.as_ref());
+        let status = self.stored.cluster.as_ref().and_then(|it| it.status.as_ref());
         let mut conditions = status.into_iter().flat_map(|status| &status.conditions);
         let is_of_step = |type_: &str| type_ == LifecycleStep::EnsureUpgrade.to_string();
         let subject = format!("node {} ", node.name);
@@ -318,11 +301,8 @@ impl State {
 
     fn end(&mut self, run: usize, phase: HookPhase) {
         let run = &mut self.stored.runs[run];
-        run.status = Some(HookRunStatus {
-            phase,
-            finished_at: Some(Time(NOW)),
-            ..HookRunStatus::default()
-        });
+        run.status =
+            Some(HookRunStatus { phase, finished_at: Some(Time(NOW)), ..HookRunStatus::default() });
         match phase {
             HookPhase::Successful => {
                 let step = LifecycleStep::parse(&annotation(run, RUN_STEP)).expect("a step");
@@ -339,8 +319,5 @@ impl State {
 /// An annotation of a run; empty if the run does not have it.
 pub fn annotation(run: &HookRun, key: &str) -> String {
     let annotations = run.metadata.annotations.as_ref();
-    annotations
-        .and_then(|it| it.get(key))
-        .cloned()
-        .unwrap_or_default()
+    annotations.and_then(|it| it.get(key)).cloned().unwrap_or_default()
 }

@@ -12,10 +12,7 @@ use crate::state::{Cascade, Node, Remaining};
 
 #[test]
 fn bugs_in_guards_are_found() {
-    let switched_off = Scope {
-        user: vec![User::Guard(false)],
-        ..protected()
-    };
+    let switched_off = Scope { user: vec![User::Guard(false)], ..protected() };
     find(Fault::BudgetFirst, GUARDED, switched_off);
     let deleted = |cascade| Scope {
         user: vec![User::Scale(1), User::DeleteWorkload(cascade)],
@@ -27,10 +24,7 @@ fn bugs_in_guards_are_found() {
     let orphan = deleted(Cascade::Orphan);
     find(Fault::NoVersionPrecondition, GUARDED, orphan);
     let user = vec![User::Scale(1)];
-    let scope = Scope {
-        user,
-        ..protected()
-    };
+    let scope = Scope { user, ..protected() };
     find(Fault::DeadlinePassesImmediately, GUARDED, scope);
     find(Fault::WaitInPlaceCounts, GUARDED, guarded_in_place());
 }
@@ -44,27 +38,16 @@ fn bugs_in_waits_are_found() {
     let since = || annotated(vec![User::Scale(1), User::Since(0, Some(0))]);
     find(Fault::TimeOnPodCounts, GUARDED, since());
     find(Fault::TimeKept, SETTLES, since());
-    let unmarked = annotated(vec![
-        User::Scale(1),
-        User::Mark(0, false),
-        User::Mark(1, false),
-    ]);
+    let unmarked = annotated(vec![User::Scale(1), User::Mark(0, false), User::Mark(1, false)]);
     find(Fault::WaitEndsWithMark, GUARDED, unmarked);
-    let removed = annotated(vec![
-        User::Scale(1),
-        User::Since(0, None),
-        User::Since(1, None),
-    ]);
+    let removed = annotated(vec![User::Scale(1), User::Since(0, None), User::Since(1, None)]);
     find(Fault::WaitEndsWithTime, GUARDED, removed);
 }
 
 #[test]
 fn a_bug_that_forgets_a_removed_hook_is_found() {
     for change in [User::Template(1), User::Scale(1)] {
-        let scope = Scope {
-            user: vec![User::Unhook, change],
-            ..protected()
-        };
+        let scope = Scope { user: vec![User::Unhook, change], ..protected() };
         find(Fault::RemovedHookForgotten, GUARDED, scope);
     }
 }
@@ -81,10 +64,7 @@ fn bugs_in_the_budget_of_guarded_pods_are_found() {
     find(Fault::SurplusEvictable, GUARDED, surplus);
     let unready = Scope {
         replicas: 1,
-        remaining: Remaining {
-            breaks: 1,
-            ..remaining(3, 0, 0)
-        },
+        remaining: Remaining { breaks: 1, ..remaining(3, 0, 0) },
         ..reapplied(vec![User::Evict(0)])
     };
     find(Fault::UnreadyEvictable, GUARDED, unready);
@@ -92,20 +72,14 @@ fn bugs_in_the_budget_of_guarded_pods_are_found() {
 
 #[test]
 fn bugs_in_foreground_deletions_are_found() {
-    let deleted = || Scope {
-        user: vec![User::DeleteWorkload(Cascade::Foreground)],
-        ..protected()
-    };
+    let deleted = || Scope { user: vec![User::DeleteWorkload(Cascade::Foreground)], ..protected() };
     find(Fault::FinalizerFirst, GUARDED, deleted());
     find(Fault::LabelsFirst, GUARDED, deleted());
 }
 
 #[test]
 fn bugs_in_releases_are_found() {
-    let released = || Scope {
-        user: vec![User::Release(0), User::Scale(1)],
-        ..protected()
-    };
+    let released = || Scope { user: vec![User::Release(0), User::Scale(1)], ..protected() };
     find(Fault::ReleaseForgotten, GUARDED, released());
     find(Fault::AllReleased, HOOK, released());
 }

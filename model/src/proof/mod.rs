@@ -23,15 +23,10 @@ fn find(fault: Fault, rule: &str, scope: Scope) {
         Ok(explored) => panic!("{fault:?} is not found in {explored}"),
         Err(counterexample) => counterexample,
     };
-    assert_eq!(
-        counterexample.violation.rule, rule,
-        "{fault:?}: {counterexample}"
-    );
+    assert_eq!(counterexample.violation.rule, rule, "{fault:?}: {counterexample}");
     let moves = counterexample.moves.len();
     let line = format!("model: {fault:?} is found after {moves} moves: {rule}\n");
-    std::io::stderr()
-        .write_all(line.as_bytes())
-        .expect("a terminal");
+    std::io::stderr().write_all(line.as_bytes()).expect("a terminal");
 }
 
 const HOOK: &str = "1: hook first";

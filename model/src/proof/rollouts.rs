@@ -23,11 +23,7 @@ fn bugs_in_pauses_and_steps_are_found() {
     let partition = [Step::Partition(Amount::Number(2)), Step::Pause(None)];
     find(Fault::NoPartition, PARTITION, canary(&partition));
     find(Fault::StatusLast, PARTITION, canary(&partition));
-    let scope = Scope {
-        user: updated(),
-        remaining: remaining(3, 0, 0),
-        ..canary(&[Step::Hook])
-    };
+    let scope = Scope { user: updated(), remaining: remaining(3, 0, 0), ..canary(&[Step::Hook]) };
     find(Fault::StepRunsKept, SETTLES, scope);
     let scope = Scope {
         templates: 3,
@@ -54,60 +50,27 @@ fn bugs_in_the_memory_of_a_rollout_are_found() {
 
 #[test]
 fn bugs_in_choices_and_budgets_are_found() {
-    let scope = Scope {
-        pre_delete: true,
-        user: vec![User::Scale(2), User::Template(1)],
-        ..in_place()
-    };
+    let scope =
+        Scope { pre_delete: true, user: vec![User::Scale(2), User::Template(1)], ..in_place() };
     find(Fault::WaitingIgnored, "choice of pods", scope);
-    find(
-        Fault::NoBudget,
-        ENOUGH,
-        Scope {
-            user: updated(),
-            ..hooked()
-        },
-    );
-    let scope = Scope {
-        min_ready: 1,
-        user: updated(),
-        ..in_place()
-    };
+    find(Fault::NoBudget, ENOUGH, Scope { user: updated(), ..hooked() });
+    let scope = Scope { min_ready: 1, user: updated(), ..in_place() };
     find(Fault::NotYetAvailableIsFree, ENOUGH, scope);
-    let scope = Scope {
-        refused: Some(1),
-        user: updated(),
-        ..hooked()
-    };
+    let scope = Scope { refused: Some(1), user: updated(), ..hooked() };
     find(Fault::NotAcceptedFirst, "accepted first", scope);
 }
 
 #[test]
 fn bugs_in_batches_are_found() {
-    let scope = || Scope {
-        batch: 1,
-        pre_delete: false,
-        ..hooked()
-    };
+    let scope = || Scope { batch: 1, pre_delete: false, ..hooked() };
     find(Fault::HealthIgnored, BATCHES, scope());
     find(Fault::StatusLast, BATCHES, scope());
 }
 
 #[test]
 fn bugs_in_cancellations_are_found() {
-    find(
-        Fault::MarkKept,
-        SETTLES,
-        Scope {
-            user: scaled(),
-            ..hooked()
-        },
-    );
-    let scope = Scope {
-        user: vec![User::Template(1), User::Pause],
-        grace: 1,
-        ..in_place()
-    };
+    find(Fault::MarkKept, SETTLES, Scope { user: scaled(), ..hooked() });
+    let scope = Scope { user: vec![User::Template(1), User::Pause], grace: 1, ..in_place() };
     find(Fault::GateKeptClosed, SETTLES, scope);
 }
 
@@ -115,11 +78,7 @@ fn bugs_in_cancellations_are_found() {
 fn bugs_in_the_execution_of_plans_are_found() {
     let user = vec![User::Template(1), User::Pause];
     find(Fault::NoQuorumGet, PAUSED, Scope { user, ..hooked() });
-    let scope = Scope {
-        pre_delete: false,
-        user: vec![User::Template(1)],
-        ..hooked()
-    };
+    let scope = Scope { pre_delete: false, user: vec![User::Template(1)], ..hooked() };
     find(Fault::OwnWritesUnseen, TOO_MANY, scope);
     let user = vec![User::Scale(5)];
     let scope = Scope { user, ..hooked() };

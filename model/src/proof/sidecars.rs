@@ -23,46 +23,24 @@ fn bugs_in_tokens_are_found() {
     find(Fault::SetUpdatesPods, TOKEN, changed(&[Image(1)]));
     find(Fault::TokenUntested, TOKEN, changed(&[Image(1), Pause]));
     find(Fault::TokenKept, SETTLES, changed(&[Image(1), Image(0)]));
-    let set = SidecarScope {
-        set_lags: true,
-        ..SidecarScope::default()
-    };
-    let scope = Scope {
-        sidecars: Some(set),
-        ..changed(&[Image(1), Pause])
-    };
+    let set = SidecarScope { set_lags: true, ..SidecarScope::default() };
+    let scope = Scope { sidecars: Some(set), ..changed(&[Image(1), Pause]) };
     find(Fault::NoQuorumGetOfSet, SET, scope);
     let user = vec![User::Scale(3)];
-    let scope = Scope {
-        user,
-        ..changed(&[])
-    };
+    let scope = Scope { user, ..changed(&[]) };
     find(Fault::InjectionForgotten, INJECTED, scope);
 }
 
 #[test]
 fn bugs_in_limits_of_sidecars_are_found() {
     use SetChange::Image;
-    let two_unavailable = SidecarScope {
-        max_unavailable: 2,
-        ..SidecarScope::default()
-    };
-    let scope = Scope {
-        sidecars: Some(two_unavailable),
-        ..changed(&[Image(1)])
-    };
+    let two_unavailable = SidecarScope { max_unavailable: 2, ..SidecarScope::default() };
+    let scope = Scope { sidecars: Some(two_unavailable), ..changed(&[Image(1)]) };
     find(Fault::NoBudget, ENOUGH, scope);
     find(Fault::SetLimitIgnored, LIMIT, changed(&[Image(1)]));
     find(Fault::BusyIgnored, LIMIT, changed(&[Image(1)]));
-    let lagging = SidecarScope {
-        set_lags: true,
-        pods_lag: true,
-        ..SidecarScope::default()
-    };
-    let scope = Scope {
-        sidecars: Some(lagging),
-        ..changed(&[Image(1), Image(0)])
-    };
+    let lagging = SidecarScope { set_lags: true, pods_lag: true, ..SidecarScope::default() };
+    let scope = Scope { sidecars: Some(lagging), ..changed(&[Image(1), Image(0)]) };
     find(Fault::OwnTokensUnseen, LIMIT, scope);
 }
 

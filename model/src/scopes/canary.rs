@@ -32,12 +32,7 @@ pub fn paused_without_steps() -> Scope {
         replicas: 1,
         templates: 3,
         pre_delete: false,
-        user: vec![
-            User::Template(1),
-            User::Template(2),
-            User::Pause,
-            User::Scale(2),
-        ],
+        user: vec![User::Template(1), User::Template(2), User::Pause, User::Scale(2)],
         remaining: remaining(4, 0, 0),
         lags: Lags::default(),
         ..hooked()
@@ -54,17 +49,9 @@ pub fn recreated() -> Scope {
     Scope {
         pre_delete: false,
         steps: vec![vec![Step::Partition(Amount::Number(2)), Step::Pause(None)]],
-        user: vec![
-            User::Template(1),
-            User::Template(0),
-            User::Resume,
-            User::Recreate,
-        ],
+        user: vec![User::Template(1), User::Template(0), User::Resume, User::Recreate],
         remaining: remaining(3, 1, 0),
-        lags: Lags {
-            workload: true,
-            ..Lags::default()
-        },
+        lags: Lags { workload: true, ..Lags::default() },
         ..hooked()
     }
 }
@@ -81,12 +68,7 @@ fn canary_hook() {
         Scope {
             pre_delete: false,
             steps: vec![vec![Step::Partition(Amount::Number(2)), Step::Hook]],
-            user: vec![
-                User::Template(1),
-                User::Template(0),
-                User::Resume,
-                User::Scale(2),
-            ],
+            user: vec![User::Template(1), User::Template(0), User::Resume, User::Scale(2)],
             remaining: remaining(2, 1, 1),
             ..hooked()
         },
@@ -100,11 +82,7 @@ fn promoted_canary() {
         Scope {
             templates: 3,
             pre_delete: false,
-            steps: vec![vec![
-                Step::Partition(Amount::Number(2)),
-                Step::Hook,
-                Step::Pause(None),
-            ]],
+            steps: vec![vec![Step::Partition(Amount::Number(2)), Step::Hook, Step::Pause(None)]],
             user: vec![
                 User::Template(1),
                 User::Template(2),
@@ -113,10 +91,7 @@ fn promoted_canary() {
                 User::Pause,
             ],
             remaining: remaining(3, 1, 1),
-            lags: Lags {
-                workload: true,
-                ..Lags::default()
-            },
+            lags: Lags { workload: true, ..Lags::default() },
             ..hooked()
         },
     );
@@ -133,21 +108,10 @@ fn canary_with_timed_pauses() {
                 Step::Partition(Amount::Percent(50)),
                 Step::Pause(Some(1)),
             ]],
-            user: vec![
-                User::Template(1),
-                User::Template(0),
-                User::Pause,
-                User::Resume,
-            ],
+            user: vec![User::Template(1), User::Template(0), User::Pause, User::Resume],
             ticks: vec![1, 1],
-            remaining: Remaining {
-                ticks: 2,
-                ..remaining(3, 1, 1)
-            },
-            lags: Lags {
-                workload: true,
-                ..Lags::default()
-            },
+            remaining: Remaining { ticks: 2, ..remaining(3, 1, 1) },
+            lags: Lags { workload: true, ..Lags::default() },
             ..hooked()
         },
     );
@@ -168,18 +132,9 @@ fn changed_steps() {
                 ],
                 vec![Step::Partition(Amount::Number(1)), Step::Hook],
             ],
-            user: vec![
-                User::Template(1),
-                User::Steps(1),
-                User::Resume,
-                User::Scale(5),
-            ],
+            user: vec![User::Template(1), User::Steps(1), User::Resume, User::Scale(5)],
             remaining: remaining(3, 1, 1),
-            lags: Lags {
-                workload: true,
-                runs: true,
-                ..Lags::default()
-            },
+            lags: Lags { workload: true, runs: true, ..Lags::default() },
             ..hooked()
         },
     );

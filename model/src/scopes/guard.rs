@@ -9,19 +9,8 @@ use crate::state::{Cascade, Node};
 
 #[test]
 fn guarded_pods() {
-    let user = vec![
-        User::Scale(1),
-        User::Scale(2),
-        User::Template(1),
-        User::Delete(0),
-    ];
-    check(
-        "guarded pods",
-        Scope {
-            user,
-            ..protected()
-        },
-    );
+    let user = vec![User::Scale(1), User::Scale(2), User::Template(1), User::Delete(0)];
+    check("guarded pods", Scope { user, ..protected() });
 }
 
 #[test]
@@ -32,14 +21,8 @@ fn guarded_and_updated_in_place() {
 #[test]
 fn guarded_with_foreign_annotations() {
     for (name, strategy) in [
-        (
-            "guarded, foreign annotations",
-            UpdateStrategyType::RollingUpdate,
-        ),
-        (
-            "guarded, foreign annotations, in place",
-            UpdateStrategyType::InplaceUpdate,
-        ),
+        ("guarded, foreign annotations", UpdateStrategyType::RollingUpdate),
+        ("guarded, foreign annotations, in place", UpdateStrategyType::InplaceUpdate),
     ] {
         check(name, guarded_and_annotated(strategy));
     }
@@ -48,31 +31,13 @@ fn guarded_with_foreign_annotations() {
 #[test]
 fn guard_switched_on_and_off() {
     let user = vec![User::Scale(1), User::Guard(false), User::Guard(true)];
-    check(
-        "guard switched on and off",
-        Scope {
-            user,
-            ..protected()
-        },
-    );
+    check("guard switched on and off", Scope { user, ..protected() });
 }
 
 #[test]
 fn guarded_without_a_hook() {
-    let user = vec![
-        User::Unhook,
-        User::Template(1),
-        User::Scale(1),
-        User::Release(0),
-    ];
-    check(
-        "guarded without a hook",
-        Scope {
-            user,
-            remaining: remaining(3, 1, 1),
-            ..protected()
-        },
-    );
+    let user = vec![User::Unhook, User::Template(1), User::Scale(1), User::Release(0)];
+    check("guarded without a hook", Scope { user, remaining: remaining(3, 1, 1), ..protected() });
 }
 
 #[test]
@@ -82,41 +47,16 @@ fn guarded_and_deleted() {
         ("guarded and deleted in the foreground", Cascade::Foreground),
         ("guarded and orphaned", Cascade::Orphan),
     ] {
-        let user = vec![
-            User::DeleteWorkload(cascade),
-            User::Scale(1),
-            User::Guard(false),
-        ];
-        check(
-            name,
-            Scope {
-                user,
-                ..protected()
-            },
-        );
+        let user = vec![User::DeleteWorkload(cascade), User::Scale(1), User::Guard(false)];
+        check(name, Scope { user, ..protected() });
     }
 }
 
 #[test]
 fn guarded_and_evicted() {
-    let user = vec![
-        User::Evict(0),
-        User::Evict(1),
-        User::Delete(1),
-        User::Scale(1),
-    ];
-    let remaining = Remaining {
-        breaks: 1,
-        ..remaining(2, 1, 1)
-    };
-    check(
-        "guarded and evicted",
-        Scope {
-            user,
-            remaining,
-            ..protected()
-        },
-    );
+    let user = vec![User::Evict(0), User::Evict(1), User::Delete(1), User::Scale(1)];
+    let remaining = Remaining { breaks: 1, ..remaining(2, 1, 1) };
+    check("guarded and evicted", Scope { user, remaining, ..protected() });
 }
 
 #[test]
@@ -128,14 +68,7 @@ fn guarded_and_released() {
         User::DeleteWorkload(Cascade::Background),
         User::Guard(false),
     ];
-    check(
-        "guarded and released",
-        Scope {
-            user,
-            remaining: remaining(3, 1, 1),
-            ..protected()
-        },
-    );
+    check("guarded and released", Scope { user, remaining: remaining(3, 1, 1), ..protected() });
 }
 
 #[test]
@@ -144,23 +77,14 @@ fn nodes_that_are_about_to_be_removed() {
     let user = user.into_iter().map(User::Node).chain([User::Scale(1)]);
     check(
         "nodes that are about to be removed",
-        Scope {
-            user: user.collect(),
-            ..moving_off_nodes()
-        },
+        Scope { user: user.collect(), ..moving_off_nodes() },
     );
 }
 
 #[test]
 fn nodes_with_taints_that_pods_tolerate() {
     let user = vec![User::Node(Node::Tolerated), User::Template(1)];
-    check(
-        "nodes with taints that pods tolerate",
-        Scope {
-            user,
-            ..moving_off_nodes()
-        },
-    );
+    check("nodes with taints that pods tolerate", Scope { user, ..moving_off_nodes() });
 }
 
 #[test]
@@ -170,11 +94,7 @@ fn nodes_that_are_lost() {
     let user = user.chain([User::Template(1), User::Move(0)]).collect();
     check(
         "nodes that are lost",
-        Scope {
-            user,
-            remaining: remaining(3, 1, 1),
-            ..moving_off_nodes()
-        },
+        Scope { user, remaining: remaining(3, 1, 1), ..moving_off_nodes() },
     );
 }
 

@@ -32,56 +32,30 @@ fn check(name: &str, scope: Scope) {
         explore(&model, &start, true).unwrap_or_else(|counterexample| panic!("{counterexample}"));
     let seconds = began.elapsed().as_secs_f64();
     let line = format!("model: {name}: {explored}, in {seconds:.1} s\n");
-    std::io::stderr()
-        .write_all(line.as_bytes())
-        .expect("a terminal");
+    std::io::stderr().write_all(line.as_bytes()).expect("a terminal");
 }
 
 /// All caches lag, except that of revisions, which change only once per rollout.
-const LAGS: Lags = Lags {
-    workload: true,
-    pods: true,
-    runs: true,
-    revisions: false,
-};
+const LAGS: Lags = Lags { workload: true, pods: true, runs: true, revisions: false };
 
 /// Bounds on the number of users' changes, of crashes of the operator, and of hooks that fail.
 pub fn remaining(user: u8, crashes: u8, failures: u8) -> Remaining {
-    Remaining {
-        user,
-        crashes,
-        breaks: 0,
-        failures,
-        ticks: 0,
-    }
+    Remaining { user, crashes, breaks: 0, failures, ticks: 0 }
 }
 
 /// Three pods with a PreDelete hook.
 pub fn hooked() -> Scope {
-    Scope {
-        pre_delete: true,
-        remaining: remaining(2, 1, 1),
-        lags: LAGS,
-        ..Scope::default()
-    }
+    Scope { pre_delete: true, remaining: remaining(2, 1, 1), lags: LAGS, ..Scope::default() }
 }
 
 /// Three pods with a PreDelete hook. An update creates the replacement of a pod before it deletes the pod.
 pub fn surge() -> Scope {
-    Scope {
-        max_unavailable: Amount::Number(0),
-        max_surge: Amount::Number(1),
-        ..hooked()
-    }
+    Scope { max_unavailable: Amount::Number(0), max_surge: Amount::Number(1), ..hooked() }
 }
 
 /// Two guarded pods with a PreDelete hook.
 pub fn protected() -> Scope {
-    Scope {
-        replicas: 2,
-        protected: true,
-        ..hooked()
-    }
+    Scope { replicas: 2, protected: true, ..hooked() }
 }
 
 /// Two guarded pods that are updated in place, moved and scaled in, before or after their deadline.
@@ -90,10 +64,7 @@ pub fn guarded_in_place() -> Scope {
         strategy: UpdateStrategyType::InplaceUpdate,
         user: vec![User::Template(1), User::Scale(1), User::Move(0)],
         ticks: vec![DEADLINE],
-        remaining: Remaining {
-            ticks: 1,
-            ..remaining(2, 1, 1)
-        },
+        remaining: Remaining { ticks: 1, ..remaining(2, 1, 1) },
         ..protected()
     }
 }
@@ -127,10 +98,7 @@ pub fn another_strategy_after_the_hook() -> Scope {
             User::Scale(1),
         ],
         ticks: vec![1],
-        remaining: Remaining {
-            ticks: 1,
-            ..remaining(3, 0, 0)
-        },
+        remaining: Remaining { ticks: 1, ..remaining(3, 0, 0) },
         ..in_place()
     }
 }
@@ -161,10 +129,7 @@ pub fn guarded_and_annotated(strategy: UpdateStrategyType) -> Scope {
             User::Since(0, None),
         ],
         ticks: vec![DEADLINE],
-        remaining: Remaining {
-            ticks: 1,
-            ..remaining(3, 0, 0)
-        },
+        remaining: Remaining { ticks: 1, ..remaining(3, 0, 0) },
         ..protected()
     }
 }
@@ -172,36 +137,20 @@ pub fn guarded_and_annotated(strategy: UpdateStrategyType) -> Scope {
 /// Two guarded pods, one of them on the node whose state changes. The operator moves pods off nodes that are about to
 /// be removed.
 pub fn moving_off_nodes() -> Scope {
-    Scope {
-        moves_off_nodes: true,
-        pods_on_node: 1,
-        ..protected()
-    }
+    Scope { moves_off_nodes: true, pods_on_node: 1, ..protected() }
 }
 
 /// Three pods that are updated in place.
 pub fn in_place() -> Scope {
-    Scope {
-        strategy: UpdateStrategyType::InplaceUpdate,
-        pre_delete: false,
-        ..hooked()
-    }
+    Scope { strategy: UpdateStrategyType::InplaceUpdate, pre_delete: false, ..hooked() }
 }
 
 /// Three pods, and one index more than there are pods.
 pub fn indexed() -> Scope {
-    Scope {
-        indexes: 4,
-        ..hooked()
-    }
+    Scope { indexes: 4, ..hooked() }
 }
 
 /// A pod with two containers. An update in place changes one container after the other.
 pub fn in_order() -> Scope {
-    Scope {
-        replicas: 1,
-        containers: 2,
-        order: ContainerOrder::OrderedUpdated,
-        ..in_place()
-    }
+    Scope { replicas: 1, containers: 2, order: ContainerOrder::OrderedUpdated, ..in_place() }
 }

@@ -8,43 +8,23 @@ use crate::scope::{Amount, Step, User};
 
 /// A GameStatefulSet of three pods with a PreDelete hook.
 pub fn stateful_set(policy: PodManagementPolicy) -> Scope {
-    Scope {
-        stateful_set: Some(policy),
-        ..hooked()
-    }
+    Scope { stateful_set: Some(policy), ..hooked() }
 }
 
 fn changes() -> Vec<User> {
-    vec![
-        User::Scale(1),
-        User::Scale(3),
-        User::Template(1),
-        User::Template(0),
-    ]
+    vec![User::Scale(1), User::Scale(3), User::Template(1), User::Template(0)]
 }
 
 #[test]
 fn ordered() {
     let user = changes();
-    check(
-        "ordered",
-        Scope {
-            user,
-            ..stateful_set(OrderedReady)
-        },
-    );
+    check("ordered", Scope { user, ..stateful_set(OrderedReady) });
 }
 
 #[test]
 fn parallel() {
     let user = changes();
-    check(
-        "parallel",
-        Scope {
-            user,
-            ..stateful_set(Parallel)
-        },
-    );
+    check("parallel", Scope { user, ..stateful_set(Parallel) });
 }
 
 #[test]
@@ -73,16 +53,8 @@ fn ordered_with_pods_that_break() {
         "ordered, pods break",
         Scope {
             pre_delete: false,
-            user: vec![
-                User::Scale(2),
-                User::Scale(3),
-                User::Template(1),
-                User::Delete(1),
-            ],
-            remaining: Remaining {
-                breaks: 1,
-                ..remaining(2, 1, 0)
-            },
+            user: vec![User::Scale(2), User::Scale(3), User::Template(1), User::Delete(1)],
+            remaining: Remaining { breaks: 1, ..remaining(2, 1, 0) },
             ..stateful_set(OrderedReady)
         },
     );
@@ -95,12 +67,7 @@ fn ordered_with_a_broken_template() {
         Scope {
             pre_delete: false,
             broken: Some(1),
-            user: vec![
-                User::Template(1),
-                User::Template(0),
-                User::Scale(4),
-                User::Scale(2),
-            ],
+            user: vec![User::Template(1), User::Template(0), User::Scale(4), User::Scale(2)],
             remaining: remaining(3, 1, 0),
             ..stateful_set(OrderedReady)
         },
@@ -113,12 +80,7 @@ fn ordinals_in_place() {
         "ordinals in place",
         Scope {
             stateful_set: Some(OrderedReady),
-            user: vec![
-                User::Template(1),
-                User::Template(0),
-                User::Scale(2),
-                User::Partition(2),
-            ],
+            user: vec![User::Template(1), User::Template(0), User::Scale(2), User::Partition(2)],
             ..in_place()
         },
     );
@@ -131,12 +93,7 @@ fn ordinals_in_steps() {
         Scope {
             pre_delete: false,
             steps: vec![vec![Step::Partition(Amount::Number(2)), Step::Pause(None)]],
-            user: vec![
-                User::Template(1),
-                User::Template(0),
-                User::Resume,
-                User::Scale(4),
-            ],
+            user: vec![User::Template(1), User::Template(0), User::Resume, User::Scale(4)],
             remaining: remaining(3, 1, 0),
             ..stateful_set(Parallel)
         },
@@ -157,12 +114,7 @@ fn ordinals_with_surge() {
     check(
         "ordinals with surge",
         Scope {
-            user: vec![
-                User::Template(1),
-                User::Template(0),
-                User::Scale(2),
-                User::Scale(4),
-            ],
+            user: vec![User::Template(1), User::Template(0), User::Scale(2), User::Scale(4)],
             ..surging_stateful_set()
         },
     );
@@ -187,24 +139,12 @@ fn reserved() -> Vec<User> {
 
 #[test]
 fn reserved_in_order() {
-    check(
-        "reserved, ordered",
-        Scope {
-            user: reserved(),
-            ..stateful_set(OrderedReady)
-        },
-    );
+    check("reserved, ordered", Scope { user: reserved(), ..stateful_set(OrderedReady) });
 }
 
 #[test]
 fn reserved_in_parallel() {
-    check(
-        "reserved, parallel",
-        Scope {
-            user: reserved(),
-            ..stateful_set(Parallel)
-        },
-    );
+    check("reserved, parallel", Scope { user: reserved(), ..stateful_set(Parallel) });
 }
 
 #[test]

@@ -24,12 +24,7 @@ fn recreated_with_pre_inplace() {
     let user = vec![User::Scale(2), User::Template(1), User::Template(0)];
     check(
         "recreated with PreInplace",
-        Scope {
-            pre_delete: false,
-            pre_inplace: true,
-            user,
-            ..hooked()
-        },
+        Scope { pre_delete: false, pre_inplace: true, user, ..hooked() },
     );
 }
 
@@ -55,11 +50,7 @@ fn retry() {
     check(
         "retry",
         Scope {
-            user: vec![
-                User::Scale(2),
-                User::Scale(3),
-                User::Retry(HookPoint::PreDelete),
-            ],
+            user: vec![User::Scale(2), User::Scale(3), User::Retry(HookPoint::PreDelete)],
             remaining: remaining(4, 1, 2),
             ..hooked()
         },
@@ -71,22 +62,11 @@ fn expired_successes() {
     check(
         "expired successes",
         Scope {
-            user: vec![
-                User::Scale(2),
-                User::Scale(3),
-                User::Template(1),
-                User::Template(0),
-            ],
+            user: vec![User::Scale(2), User::Scale(3), User::Template(1), User::Template(0)],
             ticks: vec![7],
             ahead: 7,
-            remaining: Remaining {
-                ticks: 1,
-                ..remaining(2, 1, 1)
-            },
-            lags: Lags {
-                pods: false,
-                ..LAGS
-            },
+            remaining: Remaining { ticks: 1, ..remaining(2, 1, 1) },
+            lags: Lags { pods: false, ..LAGS },
             ..hooked()
         },
     );
@@ -128,14 +108,8 @@ fn broken_template() {
         Scope {
             broken: Some(1),
             user: vec![User::Template(1), User::Template(0), User::Scale(2)],
-            remaining: Remaining {
-                breaks: 1,
-                ..remaining(2, 1, 0)
-            },
-            lags: Lags {
-                pods: true,
-                ..Lags::default()
-            },
+            remaining: Remaining { breaks: 1, ..remaining(2, 1, 0) },
+            lags: Lags { pods: true, ..Lags::default() },
             ..hooked()
         },
     );
@@ -147,20 +121,9 @@ fn refused_template() {
         "refused template",
         Scope {
             refused: Some(1),
-            user: vec![
-                User::Template(1),
-                User::Template(0),
-                User::Scale(4),
-                User::Delete(0),
-            ],
-            remaining: Remaining {
-                breaks: 1,
-                ..remaining(2, 1, 0)
-            },
-            lags: Lags {
-                pods: true,
-                ..Lags::default()
-            },
+            user: vec![User::Template(1), User::Template(0), User::Scale(4), User::Delete(0)],
+            remaining: Remaining { breaks: 1, ..remaining(2, 1, 0) },
+            lags: Lags { pods: true, ..Lags::default() },
             ..hooked()
         },
     );
@@ -172,12 +135,7 @@ fn deleted_by_hand() {
         "deleted by hand",
         Scope {
             replicas: 1,
-            user: vec![
-                User::Scale(0),
-                User::Scale(1),
-                User::Delete(0),
-                User::Template(1),
-            ],
+            user: vec![User::Scale(0), User::Scale(1), User::Delete(0), User::Template(1)],
             remaining: remaining(4, 1, 1),
             ..hooked()
         },
@@ -198,10 +156,7 @@ fn changed_hooks() {
                 User::Partition(1),
             ],
             remaining: remaining(3, 1, 1),
-            lags: Lags {
-                pods: false,
-                ..LAGS
-            },
+            lags: Lags { pods: false, ..LAGS },
             ..hooked()
         },
     );
@@ -215,14 +170,8 @@ fn pods_slow_to_become_available() {
             min_ready: 1,
             user: vec![User::Template(1), User::Scale(2)],
             ticks: vec![1, 1],
-            remaining: Remaining {
-                ticks: 2,
-                ..remaining(1, 1, 0)
-            },
-            lags: Lags {
-                pods: true,
-                ..Lags::default()
-            },
+            remaining: Remaining { ticks: 2, ..remaining(1, 1, 0) },
+            lags: Lags { pods: true, ..Lags::default() },
             ..hooked()
         },
     );
@@ -250,14 +199,8 @@ fn container_crashes() {
             replicas: 2,
             container_crashes: true,
             user: vec![User::Scale(1), User::Scale(2), User::Template(1)],
-            remaining: Remaining {
-                breaks: 1,
-                ..remaining(2, 1, 1)
-            },
-            lags: Lags {
-                pods: true,
-                ..Lags::default()
-            },
+            remaining: Remaining { breaks: 1, ..remaining(2, 1, 1) },
+            lags: Lags { pods: true, ..Lags::default() },
             ..hooked()
         },
     );
@@ -277,10 +220,7 @@ fn on_delete() {
                 User::Scale(4),
             ],
             remaining: remaining(2, 1, 1),
-            lags: Lags {
-                runs: false,
-                ..LAGS
-            },
+            lags: Lags { runs: false, ..LAGS },
             ..hooked()
         },
     );
@@ -298,10 +238,7 @@ fn indexes() {
             user: vec![User::Scale(3), User::Scale(1), User::Template(1)],
             pre_delete: false,
             remaining: remaining(3, 1, 0),
-            lags: Lags {
-                pods: true,
-                ..Lags::default()
-            },
+            lags: Lags { pods: true, ..Lags::default() },
             ..hooked()
         },
     );

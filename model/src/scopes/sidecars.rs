@@ -35,21 +35,10 @@ fn sidecars_with_hooks() {
 
 #[test]
 fn sidecars_within_limits() {
-    let set = SidecarScope {
-        max_unavailable: 2,
-        revisions: 3,
-        ..SidecarScope::default()
-    };
+    let set = SidecarScope { max_unavailable: 2, revisions: 3, ..SidecarScope::default() };
     for (name, max_unavailable, set) in [
         ("sidecars, limit of the workload", 1, set),
-        (
-            "sidecars, limit of the set",
-            2,
-            SidecarScope {
-                max_unavailable: 1,
-                ..set
-            },
-        ),
+        ("sidecars, limit of the set", 2, SidecarScope { max_unavailable: 1, ..set }),
     ] {
         check(
             name,
@@ -64,28 +53,12 @@ fn sidecars_within_limits() {
 
 #[test]
 fn sidecars_with_lagging_caches() {
-    let set = SidecarScope {
-        set_lags: true,
-        pods_lag: true,
-        ..SidecarScope::default()
-    };
-    let user = [
-        SetChange::Image(1),
-        SetChange::Image(0),
-        SetChange::Pause,
-        SetChange::Resume,
-    ];
-    let lags = Lags {
-        pods: true,
-        ..Lags::default()
-    };
+    let set = SidecarScope { set_lags: true, pods_lag: true, ..SidecarScope::default() };
+    let user = [SetChange::Image(1), SetChange::Image(0), SetChange::Pause, SetChange::Resume];
+    let lags = Lags { pods: true, ..Lags::default() };
     check(
         "sidecars, lagging caches",
-        Scope {
-            user: user.map(User::Sidecars).to_vec(),
-            lags,
-            ..with_sidecars(set)
-        },
+        Scope { user: user.map(User::Sidecars).to_vec(), lags, ..with_sidecars(set) },
     );
 }
 
@@ -110,20 +83,10 @@ fn sidecars_with_a_partition() {
 #[test]
 fn sidecars_created_and_deleted() {
     for (name, strategy) in [
-        (
-            "sidecars, created and deleted",
-            UpdateStrategyType::RollingUpdate,
-        ),
-        (
-            "sidecars, created and deleted, in place",
-            UpdateStrategyType::InplaceUpdate,
-        ),
+        ("sidecars, created and deleted", UpdateStrategyType::RollingUpdate),
+        ("sidecars, created and deleted, in place", UpdateStrategyType::InplaceUpdate),
     ] {
-        let set = SidecarScope {
-            exists: false,
-            set_lags: true,
-            ..SidecarScope::default()
-        };
+        let set = SidecarScope { exists: false, set_lags: true, ..SidecarScope::default() };
         check(
             name,
             Scope {
@@ -156,10 +119,7 @@ fn sidecars_of_a_paused_workload() {
                 User::Sidecars(SetChange::Pause),
             ],
             ticks: vec![3],
-            remaining: Remaining {
-                ticks: 1,
-                ..remaining(3, 0, 0)
-            },
+            remaining: Remaining { ticks: 1, ..remaining(3, 0, 0) },
             ..with_sidecars(SidecarScope::default())
         },
     );
@@ -177,10 +137,7 @@ pub fn sidecars_with_steps(last_step: Step) -> Scope {
 
 #[test]
 fn sidecars_during_a_canary() {
-    check(
-        "sidecars, canary pause",
-        sidecars_with_steps(Step::Pause(None)),
-    );
+    check("sidecars, canary pause", sidecars_with_steps(Step::Pause(None)));
     check("sidecars, canary hook", sidecars_with_steps(Step::Hook));
     check(
         "sidecars, broken at a canary step",
@@ -194,11 +151,7 @@ fn sidecars_during_a_canary() {
 /// The same scope, with a sidecar whose first new image is broken and whose second new image works.
 fn with_broken_sidecars(scope: Scope) -> Scope {
     Scope {
-        sidecars: Some(SidecarScope {
-            revisions: 3,
-            broken: Some(1),
-            ..SidecarScope::default()
-        }),
+        sidecars: Some(SidecarScope { revisions: 3, broken: Some(1), ..SidecarScope::default() }),
         ..scope
     }
 }

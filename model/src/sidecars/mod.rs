@@ -69,9 +69,7 @@ pub fn moves(model: &Model, state: &State, moves: &mut Vec<Move>) {
         false => &[false],
     };
     for index in 0..state.allotter.writes.len() {
-        choices
-            .iter()
-            .for_each(|it| add(SidecarMove::Write(index, *it)));
+        choices.iter().for_each(|it| add(SidecarMove::Write(index, *it)));
     }
     // During a reconcile, a crash is already among the operator's moves.
     if state.remaining.crashes > 0 && state.operator.reconcile.is_none() {
@@ -137,10 +135,7 @@ impl Model {
             !(withdraws && self.fault == Some(Fault::TokenKept))
         };
         Allotted {
-            writes: writes
-                .map(|it| self.translator.mark_write(it))
-                .filter(is_kept)
-                .collect(),
+            writes: writes.map(|it| self.translator.mark_write(it)).filter(is_kept).collect(),
             wake: allotment.wake.map(super::translate::wake_time),
         }
     }
@@ -184,8 +179,7 @@ fn judged(state: &State) -> Judged {
     let bits = |predicate: &dyn Fn(&&Pod) -> bool| {
         let pods = state.pods_of_allotter().iter();
         let pods = pods.filter(|pod| pod.is_active() && pod.mark.is_some());
-        pods.filter(predicate)
-            .fold(0, |all, pod| all | 1 << pod.uid)
+        pods.filter(predicate).fold(0, |all, pod| all | 1 << pod.uid)
     };
     let is_counted = |pod: &Pod| {
         let is_closed = matches!(pod.gate, Gate::Closed(_)) && !pod.is_patched();

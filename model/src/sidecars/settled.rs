@@ -30,8 +30,7 @@ pub fn obstacle(model: &Model, state: &State) -> Option<&'static str> {
     }
     let mut pods = state.pods.now.iter();
     let has_broken_image = |pod: &Pod| pod.mark.is_some_and(|mark| mark.at == broken);
-    pods.any(has_broken_image)
-        .then_some("the sidecar's image is broken")
+    pods.any(has_broken_image).then_some("the sidecar's image is broken")
 }
 
 /// Checks the set in a settled cluster.
@@ -48,10 +47,7 @@ pub fn check_settled(model: &Model, state: &State) -> Result<(), Violation> {
     }
     let set = &state.sidecar_set.now;
     match unmet(state, set) {
-        Some(why) if !is_held(model, state, set) => Err(Violation {
-            rule: "settles",
-            why,
-        }),
+        Some(why) if !is_held(model, state, set) => Err(Violation { rule: "settles", why }),
         _ => check_leftovers(state, set),
     }
 }
@@ -85,12 +81,7 @@ fn unmet(state: &State, set: &SidecarSet) -> Option<String> {
 /// Checks that no pod keeps a token that the set would not allot, and that each remaining HookRun belongs to a token or
 /// to an update. Tokens of a set that no longer exists are allowed, because nothing removes them.
 fn check_leftovers(state: &State, set: &SidecarSet) -> Result<(), Violation> {
-    let violation = |why: String| {
-        Err(Violation {
-            rule: "settles",
-            why,
-        })
-    };
+    let violation = |why: String| Err(Violation { rule: "settles", why });
     let token = |pod: &Pod| pod.mark.and_then(|mark| mark.token);
     let is_paused = set.paused || state.workload.now.paused;
     let is_void = |token: Rev| set.exists && (token != set.image || is_paused);

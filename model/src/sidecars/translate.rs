@@ -38,16 +38,9 @@ impl Sets {
         let Some(scope) = scope.sidecars else {
             return Self::default();
         };
-        let mut sets = Self {
-            max_unavailable: scope.max_unavailable,
-            ..Self::default()
-        };
+        let mut sets = Self { max_unavailable: scope.max_unavailable, ..Self::default() };
         for image in 0..scope.revisions {
-            let set = sets.get(SidecarSet {
-                image,
-                exists: true,
-                ..SidecarSet::default()
-            });
+            let set = sets.get(SidecarSet { image, exists: true, ..SidecarSet::default() });
             sets.revisions.push(set.revision.clone());
             sets.shape.clone_from(&set.shape);
         }
@@ -102,9 +95,7 @@ impl Sets {
     /// The marks of a pod.
     pub fn marks(&self, pod: &Pod) -> SidecarMarks {
         let marks = pod.mark.iter();
-        marks
-            .map(|mark| (SET.to_owned(), self.real_mark(mark)))
-            .collect()
+        marks.map(|mark| (SET.to_owned(), self.real_mark(mark))).collect()
     }
 
     fn real_mark(&self, mark: &Mark) -> SidecarMark {
@@ -139,10 +130,7 @@ impl Sets {
         let mut annotations = patch.annotations.iter();
         let new_mark = annotations.find(|(key, _)| *key == mark_key(SET));
         let new_mark = new_mark.and_then(|(_, text)| text.as_deref());
-        (
-            tested.map(|(_, text)| self.parse_mark(text)),
-            new_mark.map(|text| self.parse_mark(text)),
-        )
+        (tested.map(|(_, text)| self.parse_mark(text)), new_mark.map(|text| self.parse_mark(text)))
     }
 
     /// The revision of the set in the record of a change.

@@ -28,10 +28,7 @@ pub fn change(model: &Model, state: &mut State, change: SetChange) {
         SetChange::Partition(kept) => set.partition = kept,
         SetChange::Create => set.exists = true,
         SetChange::Delete => {
-            *set = SidecarSet {
-                image: set.image,
-                ..SidecarSet::default()
-            };
+            *set = SidecarSet { image: set.image, ..SidecarSet::default() };
         }
     }
 }

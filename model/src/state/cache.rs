@@ -23,10 +23,7 @@ pub enum Seen<T> {
 
 impl<T: Clone + PartialEq> Kind<T> {
     pub fn new(now: T) -> Self {
-        Self {
-            now: Rc::new(now),
-            seen: Seen::Now,
-        }
+        Self { now: Rc::new(now), seen: Seen::Now }
     }
 
     /// A change by another client. If `caught_up`, the cache has caught up right before the change.

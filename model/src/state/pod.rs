@@ -82,11 +82,7 @@ impl Pod {
         let Some(record) = self.record.as_ref().filter(|it| it.hot && !it.done) else {
             return false;
         };
-        let mut containers = self
-            .containers
-            .iter()
-            .flatten()
-            .zip(record.from.iter().flatten());
+        let mut containers = self.containers.iter().flatten().zip(record.from.iter().flatten());
         containers.any(|(it, from)| from.restarts.is_some_and(|before| it.restarts > before))
     }
 

@@ -35,11 +35,7 @@ pub struct Mark {
 impl Mark {
     /// The mark of a new pod.
     pub fn new(at: Rev) -> Self {
-        Self {
-            at,
-            token: None,
-            since: None,
-        }
+        Self { at, token: None, since: None }
     }
 }
 

@@ -72,11 +72,7 @@ impl Translator {
                 let id = runs.next().unwrap_or_else(|| panic!("no run {name}"));
                 Write::DeleteRun(id.clone())
             }
-            Action::CloseGate {
-                pod,
-                revision,
-                then,
-            } => {
+            Action::CloseGate { pod, revision, then } => {
                 let then = then.as_ref().map(|it| Box::new(self.patch(it, view)));
                 let seen = unchanged(pod, view);
                 Write::CloseGate(parse_uid(&pod.uid), rev(revision), then, seen)
@@ -124,10 +120,7 @@ impl Translator {
             pause_annotation: annotation(names::PAUSE_ANNOTATION),
             retry_annotation: annotation(names::RETRY_ANNOTATION),
             promote_annotation: annotation(names::PROMOTE_ANNOTATION),
-            retry_off: patch
-                .retry_off
-                .iter()
-                .fold(0, |all, point| all | retry_bit(*point)),
+            retry_off: patch.retry_off.iter().fold(0, |all, point| all | retry_bit(*point)),
             finalizer: patch
                 .finalizers
                 .as_ref()
@@ -148,9 +141,7 @@ impl Translator {
             pod: parse_uid(&patch.pod.uid),
             unchanged: unchanged(&patch.pod, view),
             from_rev: self.revision_of(&patch.from_revision).expect("a revision"),
-            rev: self
-                .revision_of(&patch.record.revision)
-                .expect("a revision"),
+            rev: self.revision_of(&patch.record.revision).expect("a revision"),
             images: CONTAINERS.map(image),
             unmark: annotation(names::DELETING_ANNOTATION).is_some(),
             hot: annotation(names::HOT_PATCH_ANNOTATION).map(|(_, value)| value.is_some()),
@@ -187,9 +178,7 @@ impl Translator {
         let annotation = |key: &str| run.annotations().get(key).map(String::as_str);
         let label = |key: &str| run.labels().get(key).map(String::as_str);
         let kind = self.kind();
-        let point = label(kind.type_label())
-            .and_then(HookPoint::parse)
-            .expect("a point");
+        let point = label(kind.type_label()).and_then(HookPoint::parse).expect("a point");
         let (revision, name) = if point == HookPoint::Step {
             let index = label(names::RUN_STEP_LABEL).and_then(|it| it.parse().ok());
             (label(kind.revision_label()), index)
@@ -201,9 +190,7 @@ impl Translator {
         let target = annotation(names::RUN_TARGET).map(|it| self.sets.parse_target(it));
         let id = RunId {
             point,
-            rev: revision
-                .and_then(|it| self.revision_of(it))
-                .expect("a revision"),
+            rev: revision.and_then(|it| self.revision_of(it)).expect("a revision"),
             name: name.expect("a pod or step"),
             pod: annotation(names::RUN_POD_UID).map(parse_uid),
             target: target.and_then(|(it, _)| self.revision_of(it)),
@@ -222,10 +209,7 @@ impl Translator {
             finished: 0,
         });
         assert_eq!(translated_back.metadata.name, run.metadata.name, "{id:?}");
-        assert_eq!(
-            translated_back.metadata.annotations,
-            run.metadata.annotations
-        );
+        assert_eq!(translated_back.metadata.annotations, run.metadata.annotations);
         id
     }
 }

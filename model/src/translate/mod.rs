@@ -47,10 +47,7 @@ struct Table<T> {
 
 impl<T: Default + Clone> Table<T> {
     fn new(empty: String) -> Self {
-        Self {
-            indices: HashMap::from([(empty, 0)]),
-            values: vec![T::default()],
-        }
+        Self { indices: HashMap::from([(empty, 0)]), values: vec![T::default()] }
     }
 
     fn index(&mut self, key: String, value: T) -> u16 {
@@ -80,20 +77,15 @@ fn decisive(status: &GameDeploymentStatus) -> GameDeploymentStatus {
 
 impl Translator {
     pub fn new(scope: &Scope) -> Self {
-        let templates: Vec<Value> = (0..scope.templates)
-            .map(|rev| objects::template(scope, rev))
-            .collect();
+        let templates: Vec<Value> =
+            (0..scope.templates).map(|rev| objects::template(scope, rev)).collect();
         let empty_status = GameDeploymentStatus::default();
         let empty_status = serde_json::to_string(&empty_status).expect("JSON");
         let mut translator = Self {
             stateful_set: scope.stateful_set,
             moves_off_nodes: scope.moves_off_nodes,
             base: objects::base(scope),
-            step_lists: scope
-                .steps
-                .iter()
-                .map(|steps| objects::step_list(steps))
-                .collect(),
+            step_lists: scope.steps.iter().map(|steps| objects::step_list(steps)).collect(),
             templates,
             revisions: Vec::new(),
             hook_template: Arc::new(
@@ -190,19 +182,14 @@ impl Translator {
             update: self.revision_of(&status.update_revision),
             stable: self.revision_of(&status.canary.revision),
             index: status.current_step_index.map(number),
-            steps: status
-                .current_step_hash
-                .as_deref()
-                .map(|it| self.text_id(it)),
+            steps: status.current_step_hash.as_deref().map(|it| self.text_id(it)),
             held: status.canary.held_replicas.map(number),
             surge: number(status.surge_replicas),
         }
     }
 
     fn text_id(&self, text: &str) -> Text {
-        self.texts
-            .borrow_mut()
-            .index(text.to_owned(), text.to_owned())
+        self.texts.borrow_mut().index(text.to_owned(), text.to_owned())
     }
 
     /// The annotation for a full promotion of a template with a step list.

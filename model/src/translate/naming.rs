@@ -33,10 +33,7 @@ pub(super) fn closing_timestamp(closing: Closing) -> Timestamp {
 /// The inverse of [`closing_timestamp`].
 pub(super) fn closing_at(timestamp: Timestamp) -> Closing {
     let seconds = timestamp.duration_since(beginning()).as_secs();
-    Closing {
-        at: (seconds / TICK_SECONDS) as Time,
-        nth: (seconds % TICK_SECONDS) as u8,
-    }
+    Closing { at: (seconds / TICK_SECONDS) as Time, nth: (seconds % TICK_SECONDS) as u8 }
 }
 
 /// A timestamp as a time of the model, rounded down.
@@ -51,9 +48,7 @@ pub fn clock(time: Time) -> Timestamp {
 
 /// The first time at which the operator's clock is not before a timestamp.
 pub fn wake_time(at: Timestamp) -> Time {
-    (0..Time::MAX)
-        .find(|time| clock(*time) >= at)
-        .unwrap_or(Time::MAX)
+    (0..Time::MAX).find(|time| clock(*time) >= at).unwrap_or(Time::MAX)
 }
 
 /// The number after a prefix.
@@ -123,9 +118,7 @@ pub(super) fn pod_name(name: Name, is_ordinal: bool) -> String {
 }
 
 pub(super) fn parse_name(name: &str) -> Name {
-    let instance = name
-        .strip_prefix(WORKLOAD)
-        .and_then(|it| it.strip_prefix('-'));
+    let instance = name.strip_prefix(WORKLOAD).and_then(|it| it.strip_prefix('-'));
     parse_instance(instance.unwrap_or_else(|| panic!("{name} is not from the model")))
 }
 
@@ -141,10 +134,7 @@ pub(super) fn run_uid(id: &RunId) -> String {
 pub(super) fn hook_step(version: u8) -> HookStep {
     HookStep {
         template_name: TEMPLATE.to_owned(),
-        args: vec![HookArgument {
-            name: "version".to_owned(),
-            value: version.to_string(),
-        }],
+        args: vec![HookArgument { name: "version".to_owned(), value: version.to_string() }],
     }
 }
 

@@ -41,14 +41,9 @@ impl Translator {
         gd.metadata.generation = Some(i64::from(workload.generation));
         let spec = &mut gd.spec;
         spec.replicas = Some(i32::from(workload.replicas));
-        spec.template = self.templates[usize::from(workload.template)]
-            .clone()
-            .into();
-        spec.scale_strategy.pods_to_delete = workload
-            .pods_to_delete
-            .iter()
-            .map(|name| pod_name(*name, false))
-            .collect();
+        spec.template = self.templates[usize::from(workload.template)].clone().into();
+        spec.scale_strategy.pods_to_delete =
+            workload.pods_to_delete.iter().map(|name| pod_name(*name, false)).collect();
         let update = &mut spec.update_strategy;
         update.paused = workload.paused;
         update.type_ = workload.strategy;
@@ -110,10 +105,7 @@ impl Translator {
             })
         });
         let waiting: Vec<_> = waiting.collect();
-        (!waiting.is_empty()).then(|| ProtectionStatus {
-            waiting,
-            ..ProtectionStatus::default()
-        })
+        (!waiting.is_empty()).then(|| ProtectionStatus { waiting, ..ProtectionStatus::default() })
     }
 
     /// The pods that wait according to a status that was planned for this view.
@@ -132,12 +124,7 @@ impl Translator {
 
     /// Sets spec.protection, the finalizers, the deletion, and the annotation that keeps the hook.
     fn set_guard(&self, workload: &Workload, gd: &mut GameDeployment) {
-        let Guard {
-            wanted,
-            finalizer,
-            deletion,
-            ..
-        } = workload.guard;
+        let Guard { wanted, finalizer, deletion, .. } = workload.guard;
         gd.spec.protection = wanted.then(|| Protection {
             pods: PodProtection::Guarded,
             on_node_going: match self.moves_off_nodes {
@@ -177,37 +164,22 @@ impl Translator {
         };
         let mut world = self.bare_world(view.now);
         world.sidecars = self.sidecars(view.sidecar_set).into_iter().collect();
-        world.pods = view
-            .pods
-            .iter()
-            .map(|pod| Arc::new(self.pod(pod)))
-            .collect();
+        world.pods = view.pods.iter().map(|pod| Arc::new(self.pod(pod))).collect();
         world.guard = view.budget.map(|exists| match exists {
-            true => workload::GuardState::InForce {
-                at: world.now,
-                others: Vec::new(),
-            },
+            true => workload::GuardState::InForce { at: world.now, others: Vec::new() },
             false => workload::GuardState::NoBudget { times: 0 },
         });
         observe_node(&mut world, view.node);
-        world.runs = view
-            .runs
-            .iter()
-            .map(|run| Arc::new(self.run(run)))
-            .collect();
+        world.runs = view.runs.iter().map(|run| Arc::new(self.run(run))).collect();
         world.revisions = view.revisions.iter().enumerate().map(revision).collect();
         for rev in (0..self.templates.len() as Rev).filter(|rev| view.accepted & (1 << rev) != 0) {
             let name = self.revision_name(rev).to_owned();
             world.verdicts.insert(name, workload::Verdict::Accepted);
         }
         if let Some((rev, at)) = view.refused {
-            let refused = workload::Verdict::Refused {
-                message: "refused".to_owned(),
-                at: timestamp(at),
-            };
-            world
-                .verdicts
-                .insert(self.revision_name(rev).to_owned(), refused);
+            let refused =
+                workload::Verdict::Refused { message: "refused".to_owned(), at: timestamp(at) };
+            world.verdicts.insert(self.revision_name(rev).to_owned(), refused);
         }
         world
     }
@@ -216,10 +188,7 @@ impl Translator {
         let has_ordinal = self.stateful_set.is_some();
         let mut labels = vec![
             ("app", "game".to_owned()),
-            (
-                names::REVISION_LABEL,
-                self.revision_name(pod.rev).to_owned(),
-            ),
+            (names::REVISION_LABEL, self.revision_name(pod.rev).to_owned()),
         ];
         if pod.guarded {
             labels.push((names::GUARDED_LABEL, UID.to_owned()));
@@ -333,10 +302,7 @@ impl Translator {
             status: Some(HookRunStatus {
                 phase: run.phase,
                 started_at: Some(Date(beginning())),
-                finished_at: run
-                    .phase
-                    .is_completed()
-                    .then(|| Date(timestamp(run.finished))),
+                finished_at: run.phase.is_completed().then(|| Date(timestamp(run.finished))),
                 ..HookRunStatus::default()
             }),
             ..HookRun::default()
@@ -349,12 +315,8 @@ impl Translator {
             self.kind().type_label().to_owned(),
             id.point.as_str().to_owned(),
         )]));
-        real.metadata.annotations = Some(
-            annotations
-                .into_iter()
-                .map(|(key, value)| (key.to_owned(), value))
-                .collect(),
-        );
+        real.metadata.annotations =
+            Some(annotations.into_iter().map(|(key, value)| (key.to_owned(), value)).collect());
         real
     }
 }
@@ -379,11 +341,8 @@ fn observe_node(world: &mut workload::World, node: Node) {
             Node::Lost => jiff::Timestamp::UNIX_EPOCH,
             _ => world.now,
         };
-        let lost = observed::LostNode {
-            unreachable: true,
-            since: Some(since),
-            out_of_service: false,
-        };
+        let lost =
+            observed::LostNode { unreachable: true, since: Some(since), out_of_service: false };
         world.lost_nodes.insert(NODE.to_owned(), lost);
     }
 }
@@ -424,10 +383,10 @@ pub fn as_stateful_set(
             protection: spec.protection,
             ..GameStatefulSetSpec::default()
         },
-        status: gd.status.clone().map(|workload| GameStatefulSetStatus {
-            workload,
-            ..GameStatefulSetStatus::default()
-        }),
+        status: gd
+            .status
+            .clone()
+            .map(|workload| GameStatefulSetStatus { workload, ..GameStatefulSetStatus::default() }),
     }
 }
 

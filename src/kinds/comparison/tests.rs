@@ -52,10 +52,7 @@ fn cache_of_quiet_server() -> (Cache, Arc<RequestCounts>) {
         }
     });
     let settings = Settings {
-        kinds: OptionalKinds {
-            sidecar_sets: true,
-            clusters: false,
-        },
+        kinds: OptionalKinds { sidecar_sets: true, clusters: false },
         ..Settings::default()
     };
     let cache = Cache::new(&Client::new(server, "default"), None, true, settings);
@@ -87,10 +84,7 @@ async fn a_thousand_writes_without_a_response_cost_a_request_per_second_and_two_
     let seconds = started.elapsed().as_secs() as usize;
     assert!(seconds < 50 + 40, "{seconds} s");
     let requests = counts.newest.load(Ordering::Relaxed);
-    assert!(
-        requests <= seconds + 1,
-        "{requests} requests in {seconds} s"
-    );
+    assert!(requests <= seconds + 1, "{requests} requests in {seconds} s");
     let lists = counts.lists.load(Ordering::Relaxed);
     assert!(lists <= 1 + seconds / 30, "{lists} lists in {seconds} s");
 }
@@ -114,11 +108,7 @@ async fn a_response_serves_the_callers_that_waited_when_it_was_requested() {
     sleep(Duration::from_millis(100)).await;
     let (second, third) = (caller(), caller());
     assert_eq!(first.await.unwrap(), 0);
-    assert_eq!(
-        second.await.unwrap(),
-        1,
-        "not the response that was requested before the call"
-    );
+    assert_eq!(second.await.unwrap(), 1, "not the response that was requested before the call");
     assert_eq!(third.await.unwrap(), 1, "shared with the second");
 }
 
@@ -138,10 +128,7 @@ fn cache_of_server_with_set(version: u64) -> (Cache, Arc<Mutex<Vec<String>>>) {
         }
     });
     let settings = Settings {
-        kinds: OptionalKinds {
-            sidecar_sets: true,
-            clusters: false,
-        },
+        kinds: OptionalKinds { sidecar_sets: true, clusters: false },
         ..Settings::default()
     };
     let cache = Cache::new(&Client::new(server, "default"), None, true, settings);
@@ -159,10 +146,7 @@ async fn a_new_workload_waits_until_the_cache_shows_the_newest_set() {
     let set = Whole::new(serde_json::from_value(set).expect("a set"), true);
     cache.sidecar_sets.show(5, Vec::new());
     cache.see_current_sets().await.expect("no request");
-    assert!(
-        queries.lock().expect("no panic").is_empty(),
-        "nothing to request"
-    );
+    assert!(queries.lock().expect("no panic").is_empty(), "nothing to request");
     cache.sidecars.put_set("log", Some(&set));
     let waiting = tokio::spawn({
         let cache = Arc::clone(&cache);

@@ -72,12 +72,7 @@ impl CachedPod {
     /// The pod as the set's planner reads it; None if the pod does not count. If `all` is set, pods outside our
     /// workloads count, too.
     pub fn matched(&self, set: &Sidecars, all: bool, now: Timestamp) -> Option<MatchedPod> {
-        let SidecarPod {
-            selected,
-            ready,
-            changing,
-            ..
-        } = self.for_sidecar_set(set)?;
+        let SidecarPod { selected, ready, changing, .. } = self.for_sidecar_set(set)?;
         let head = self.head();
         let matched = MatchedPod {
             namespace: head.namespace.to_owned(),

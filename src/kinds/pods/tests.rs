@@ -46,14 +46,7 @@ fn a_pod_that_would_take_too_much_memory_is_not_parsed() {
     let read = |pod: &Value| {
         let (text, identity) = (pod.to_string(), Identity::default());
         let object = Object::Item(&text);
-        CachedPod::read(
-            None,
-            Origin::Watch,
-            &identity,
-            object,
-            false,
-            &mut Interner::default(),
-        )
+        CachedPod::read(None, Origin::Watch, &identity, object, false, &mut Interner::default())
     };
     let maps = |count: usize| json!({"a": vec![json!({"": 0}); count]});
     large["spec"]["unknown"] = maps(40_000);
@@ -104,14 +97,8 @@ fn the_fields_that_decide_the_adoption_of_an_orphan_are_kept() {
         Pod::clone(&pods[0])
     };
     let running = show(&orphan);
-    assert_eq!(
-        (running.name.as_str(), running.uid.as_str()),
-        ("game-1", "uid-game-1")
-    );
-    assert_eq!(
-        (running.revision().as_str(), running.resource_version),
-        ("game-1", 7)
-    );
+    assert_eq!((running.name.as_str(), running.uid.as_str()), ("game-1", "uid-game-1"));
+    assert_eq!((running.revision().as_str(), running.resource_version), ("game-1", 7));
     assert_eq!(running.controller, None);
     assert!(!running.ended() && !running.terminating);
     orphan["status"]["phase"] = json!("Failed");
@@ -131,24 +118,12 @@ fn two_states_of_an_orphan_are_alike_unless_fields_that_decide_its_adoption_diff
         let [one, other] = [&first, &other].map(|pod| read(pod).unwrap());
         one.orphan().unwrap().is_like(other.orphan().unwrap())
     };
-    assert!(is_like_first(
-        |pod| pod["metadata"]["resourceVersion"] = json!("8")
-    ));
-    assert!(is_like_first(
-        |pod| pod["status"]["podIP"] = json!("10.0.0.1")
-    ));
-    assert!(!is_like_first(
-        |pod| pod["status"]["phase"] = json!("Failed")
-    ));
-    assert!(!is_like_first(
-        |pod| pod["metadata"]["uid"] = json!("another")
-    ));
-    assert!(!is_like_first(
-        |pod| pod["metadata"]["labels"]["a"] = json!("b")
-    ));
-    assert!(!is_like_first(
-        |pod| pod["metadata"]["annotations"] = json!({names::INDEX_ID: "1"})
-    ));
+    assert!(is_like_first(|pod| pod["metadata"]["resourceVersion"] = json!("8")));
+    assert!(is_like_first(|pod| pod["status"]["podIP"] = json!("10.0.0.1")));
+    assert!(!is_like_first(|pod| pod["status"]["phase"] = json!("Failed")));
+    assert!(!is_like_first(|pod| pod["metadata"]["uid"] = json!("another")));
+    assert!(!is_like_first(|pod| pod["metadata"]["labels"]["a"] = json!("b")));
+    assert!(!is_like_first(|pod| pod["metadata"]["annotations"] = json!({names::INDEX_ID: "1"})));
     assert!(!is_like_first(
         |pod| pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z")
     ));
@@ -164,19 +139,13 @@ fn a_pod_that_a_set_no_longer_selects_counts_only_while_it_has_a_token() {
     for (app, mark, deselected) in [
         ("game", json!({"at": "log-1", "in": ["log"]}), Some(false)),
         ("other", json!({"at": "log-1", "in": ["log"]}), None),
-        (
-            "other",
-            json!({"at": "log-1", "in": ["log"], "to": "log-2"}),
-            Some(true),
-        ),
+        ("other", json!({"at": "log-1", "in": ["log"], "to": "log-2"}), Some(true)),
     ] {
         let mut pod = own_pod("game-0");
         pod["metadata"]["labels"]["app"] = json!(app);
         pod["metadata"]["annotations"][gamekeeper_core::observed::mark_key("log")] =
             json!(mark.to_string());
-        let matched = read(&pod)
-            .unwrap()
-            .matched(&set, false, Timestamp::UNIX_EPOCH);
+        let matched = read(&pod).unwrap().matched(&set, false, Timestamp::UNIX_EPOCH);
         assert_eq!(matched.map(|it| it.deselected), deselected, "{app} {mark}");
     }
 }

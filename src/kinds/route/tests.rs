@@ -73,9 +73,7 @@ fn pod(labels: Value, owner: Option<&str>) -> Option<Arc<CachedPod>> {
 
 /// Takes the keys that have been queued since the last call.
 fn queued(queued: &Mutex<BTreeSet<String>>) -> Vec<String> {
-    std::mem::take(&mut *queued.lock().unwrap())
-        .into_iter()
-        .collect()
+    std::mem::take(&mut *queued.lock().unwrap()).into_iter().collect()
 }
 
 #[test]
@@ -216,10 +214,7 @@ fn a_new_namespace_concerns_its_workloads() {
     router.namespace(&(None, namespace("other", json!({}))));
     assert!(queued(&keys).is_empty());
     router.namespace(&(None, namespace("games", json!({}))));
-    assert_eq!(
-        queued(&keys),
-        ["workload games/lobby", "workload games/world"]
-    );
+    assert_eq!(queued(&keys), ["workload games/lobby", "workload games/world"]);
     let labeled = namespace("games", json!({"team": "a"}));
     router.namespace(&(namespace("games", json!({})), labeled));
     assert!(queued(&keys).is_empty());
@@ -272,10 +267,7 @@ fn a_changed_run_concerns_itself_and_its_workload() {
         router.hook_run(&transition);
         let queued = queued(&keys);
         assert!(queued.contains(&"run games/check".to_owned()), "{queued:?}");
-        assert!(
-            queued.contains(&"workload games/lobby".to_owned()),
-            "{queued:?}"
-        );
+        assert!(queued.contains(&"workload games/lobby".to_owned()), "{queued:?}");
     }
 }
 
@@ -284,10 +276,7 @@ fn a_measurement_concerns_only_its_run() {
     let (router, keys) = router();
     let measured = |count| {
         let results = json!([{"name": "players", "phase": "Running", "count": count}]);
-        run(
-            "lobby-uid",
-            json!({"phase": "Running", "metricResults": results}),
-        )
+        run("lobby-uid", json!({"phase": "Running", "metricResults": results}))
     };
     router.hook_run(&(measured(1), measured(2)));
     assert_eq!(queued(&keys), ["run games/check"]);
@@ -304,12 +293,7 @@ fn a_claim_concerns_the_workload_whose_pods_it_is_named_after() {
     };
     assert_eq!(claim("data-world-0"), ["workload games/world"]);
     assert_eq!(claim("data-world-12"), ["workload games/world"]);
-    for name in [
-        "data-world-x",
-        "data-world-01",
-        "data-lobby-0",
-        "data-world",
-    ] {
+    for name in ["data-world-x", "data-world-01", "data-lobby-0", "data-world"] {
         assert!(claim(name).is_empty(), "{name}");
     }
 }
@@ -394,10 +378,7 @@ fn an_unreadable_object_queues_the_workloads_that_it_may_belong_to() {
     router.unreadable(Kind::Pod, &key, &own);
     assert_eq!(queued(&all), ["workload games/lobby"]);
     router.unreadable(Kind::Pod, &key, &Control::None);
-    assert_eq!(
-        queued(&all),
-        ["workload games/lobby", "workload games/world"]
-    );
+    assert_eq!(queued(&all), ["workload games/lobby", "workload games/world"]);
     router.unreadable(Kind::Pod, &key, &Control::Foreign);
     router.unreadable(Kind::HookRun, &ObjectKey::new("games", "b"), &Control::None);
     assert_eq!(queued(&all), ["run games/b"]);

@@ -42,11 +42,7 @@ fn names(index: &SidecarIndex, namespace: &str) -> Vec<String> {
 fn pods_of_other_controllers_are_kept_where_a_set_reaches_an_open_namespace() {
     let index = SidecarIndex::new(None, NamespacePolicy::default());
     let open = json!({"gamekeeper.tkex.tencent.com/sidecars": "enabled"});
-    for (name, labels) in [
-        ("games", open.clone()),
-        ("tools", json!({})),
-        ("kube-a", open),
-    ] {
+    for (name, labels) in [("games", open.clone()), ("tools", json!({})), ("kube-a", open)] {
         index.put_namespace(name, Some(&namespace(name, labels)));
     }
     assert!(!index.is_used() && !index.keeps_pods_of("games"));
@@ -68,18 +64,12 @@ fn pods_of_other_controllers_are_kept_where_a_set_reaches_an_open_namespace() {
 
 #[test]
 fn pods_of_all_controllers_are_kept_everywhere_except_in_excluded_namespaces() {
-    let policy = NamespacePolicy {
-        own: Some("own".to_owned()),
-        all: true,
-    };
+    let policy = NamespacePolicy { own: Some("own".to_owned()), all: true };
     let index = SidecarIndex::new(None, policy);
     let closed = json!({"gamekeeper.tkex.tencent.com/sidecars": "disabled"});
-    for (name, labels) in [
-        ("games", json!({})),
-        ("closed", closed),
-        ("own", json!({})),
-        ("kube-a", json!({})),
-    ] {
+    for (name, labels) in
+        [("games", json!({})), ("closed", closed), ("own", json!({})), ("kube-a", json!({}))]
+    {
         index.put_namespace(name, Some(&namespace(name, labels)));
     }
     index.put_set("log", Some(&set("log", None)));
@@ -109,11 +99,7 @@ fn which_sets_reach_a_namespace_is_unknown_until_the_namespace_is_cached() {
 fn an_operator_for_one_namespace_uses_only_sets_for_that_namespace() {
     let index = SidecarIndex::new(Some("games"), NamespacePolicy::default());
     index.put_namespace("games", Some(&namespace("games", json!({}))));
-    for (name, namespace) in [
-        ("all", None),
-        ("other", Some("tools")),
-        ("own", Some("games")),
-    ] {
+    for (name, namespace) in [("all", None), ("other", Some("tools")), ("own", Some("games"))] {
         index.put_set(name, Some(&set(name, namespace)));
     }
     assert_eq!(names(&index, "games"), ["own"]);
@@ -134,9 +120,7 @@ async fn requested_paths(set: Option<Value>) -> BTreeSet<String> {
             });
             let end = json!({"type": "BOOKMARK", "object": {"metadata": metadata}});
             let lines: Vec<_> = added.into_iter().chain([end]).collect();
-            let lines = lines
-                .into_iter()
-                .map(|it| Ok::<_, Infallible>(format!("{it}\n")));
+            let lines = lines.into_iter().map(|it| Ok::<_, Infallible>(format!("{it}\n")));
             let body = stream::iter(lines).chain(stream::pending());
             paths.lock().expect("no panic").insert(path);
             let response = Response::new(axum::body::Body::from_stream(body));
@@ -144,10 +128,7 @@ async fn requested_paths(set: Option<Value>) -> BTreeSet<String> {
         }
     });
     let settings = Settings {
-        kinds: OptionalKinds {
-            sidecar_sets: true,
-            clusters: false,
-        },
+        kinds: OptionalKinds { sidecar_sets: true, clusters: false },
         own_namespace: "own".into(),
         ..Settings::default()
     };
@@ -187,10 +168,7 @@ async fn the_first_set_makes_no_replica_unready_and_its_containers_are_injected_
         Err::<Response<axum::body::Body>, _>(std::io::Error::other("not reachable"))
     });
     let settings = Settings {
-        kinds: OptionalKinds {
-            sidecar_sets: true,
-            clusters: false,
-        },
+        kinds: OptionalKinds { sidecar_sets: true, clusters: false },
         ..Settings::default()
     };
     let cache = Cache::new(&Client::new(unused, "default"), None, true, settings);
@@ -212,10 +190,7 @@ async fn the_first_set_makes_no_replica_unready_and_its_containers_are_injected_
     let set = Whole::new(serde_json::from_value(set).expect("a set"), true);
     cache.sidecars.put_set("log", Some(&set));
     assert!(cache.is_ready());
-    assert!(
-        !cache.knows_sidecar_sets(),
-        "its revision decides what is injected"
-    );
+    assert!(!cache.knows_sidecar_sets(), "its revision decides what is injected");
     cache.set_revisions.show(1, Vec::new());
     assert!(cache.knows_sidecar_sets(), "namespaces are read one by one");
 }

@@ -41,20 +41,12 @@ fn watched(states: &[Value]) -> Pod {
 }
 
 fn first(generation: i64, container_id: &str) -> Option<FirstStatus> {
-    Some(FirstStatus {
-        generation,
-        container_ids: vec![container_id.to_owned()],
-    })
+    Some(FirstStatus { generation, container_ids: vec![container_id.to_owned()] })
 }
 
 #[test]
 fn the_first_status_that_reaches_a_generation_is_remembered() {
-    let states = [
-        pod(1, 1, "old"),
-        pod(2, 1, "old"),
-        pod(2, 2, "old"),
-        pod(2, 2, "new"),
-    ];
+    let states = [pod(1, 1, "old"), pod(2, 1, "old"), pod(2, 2, "old"), pod(2, 2, "new")];
     assert_eq!(watched(&states).first_status, first(2, "old"));
 }
 
@@ -136,16 +128,8 @@ fn a_resize_is_deferred_or_infeasible_or_in_progress_or_settled() {
     };
     let message = "m".to_owned();
     let cases = [
-        (
-            "PodResizePending",
-            "Deferred",
-            Resize::Deferred(message.clone()),
-        ),
-        (
-            "PodResizePending",
-            "Infeasible",
-            Resize::Infeasible(message),
-        ),
+        ("PodResizePending", "Deferred", Resize::Deferred(message.clone())),
+        ("PodResizePending", "Infeasible", Resize::Infeasible(message)),
         ("PodResizeInProgress", "", Resize::InProgress),
         ("Ready", "", Resize::Settled),
     ];
@@ -168,10 +152,7 @@ fn init_containers_are_kept_only_if_they_are_native_sidecars() {
     let slim = slim_form(None, Origin::Watch, &pod).unwrap();
     let summary = |container: &Container| (container.name.clone(), container.init, container.index);
     let found: Vec<_> = slim.containers.iter().map(summary).collect();
-    assert_eq!(
-        found,
-        [("game".into(), false, 0), ("proxy".into(), true, 1)]
-    );
+    assert_eq!(found, [("game".into(), false, 0), ("proxy".into(), true, 1)]);
     let status = slim.containers[1].status.as_ref().unwrap();
     assert_eq!(status.restart_count, 2);
     assert!(status.started_at.is_some());
@@ -186,15 +167,9 @@ fn a_container_runs_unless_it_waits_or_has_terminated() {
         let slim = slim_form(None, Origin::Watch, &pod).unwrap();
         slim.containers[0].status.as_ref().unwrap().running
     };
-    assert!(running(
-        json!({"running": {"startedAt": "2026-01-01T00:00:09Z"}}),
-        false
-    ));
+    assert!(running(json!({"running": {"startedAt": "2026-01-01T00:00:09Z"}}), false));
     assert!(running(json!({"running": {}}), false));
-    assert!(!running(
-        json!({"waiting": {"reason": "CrashLoopBackOff"}}),
-        false
-    ));
+    assert!(!running(json!({"waiting": {"reason": "CrashLoopBackOff"}}), false));
     assert!(!running(json!({"terminated": {"exitCode": 1}}), false));
     // Virtual kubelets may report no state.
     assert!(running(json!(null), true));
@@ -244,10 +219,7 @@ fn pods_that_ended_as_soon_as_they_started_are_recognized() {
             json!({"phase": "Failed", "containerStatuses": container(ran("00:00", "00:09"))}),
             Some("container game ended with exit code 1"),
         ),
-        (
-            json!({"phase": "Failed", "containerStatuses": container(ran("00:00", "00:10"))}),
-            None,
-        ),
+        (json!({"phase": "Failed", "containerStatuses": container(ran("00:00", "00:10"))}), None),
         (
             json!({"phase": "Failed", "initContainerStatuses": container(ran("00:00", "05:00"))}),
             None,

@@ -38,10 +38,7 @@ async fn connect(server: SocketAddr, host: u8) -> TcpStream {
 async fn get(server: SocketAddr, host: u8, path: &str) -> String {
     let mut stream = connect(server, host).await;
     let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
-    stream
-        .write_all(request.as_bytes())
-        .await
-        .expect("a request");
+    stream.write_all(request.as_bytes()).await.expect("a request");
     let mut response = String::new();
     // A refused connection ends without a response.
     let _ = stream.read_to_string(&mut response).await;
@@ -70,9 +67,7 @@ async fn the_connections_of_one_address_are_limited() {
     let streams = join_all((0..40).map(|_| connect(server, 2))).await;
     let mut refused = 0;
     for stream in &streams {
-        let closed = timeout(Duration::from_millis(50), stream.readable())
-            .await
-            .is_ok();
+        let closed = timeout(Duration::from_millis(50), stream.readable()).await.is_ok();
         refused += usize::from(closed);
     }
     assert_eq!(refused, 8);
@@ -83,9 +78,7 @@ async fn connections_without_a_complete_request_are_closed() {
     let server = serve().await;
     let silent = connect(server, 2).await;
     let mut slow = connect(server, 3).await;
-    slow.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n")
-        .await
-        .expect("an incomplete request");
+    slow.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n").await.expect("an incomplete request");
     let closed = tokio::join!(is_closed(silent), is_closed(slow));
     assert_eq!(closed, (true, true));
 }

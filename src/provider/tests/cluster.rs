@@ -76,12 +76,7 @@ pub(super) fn cluster(recorded: &Arc<RecordedRequests>) -> Client {
                 object => (200, object),
             };
             let body = Body::from(body.to_string().into_bytes());
-            Ok::<_, Infallible>(
-                Response::builder()
-                    .status(code)
-                    .body(body)
-                    .expect("a response"),
-            )
+            Ok::<_, Infallible>(Response::builder().status(code).body(body).expect("a response"))
         }
     });
     Client::new(service, "games")
@@ -108,9 +103,7 @@ async fn measure_controlled_run(
     let recorded = Arc::default();
     let mut run = HookRun::new("run", serde_json::from_value(spec).expect("a spec"));
     run.metadata.namespace = Some("games".into());
-    let annotations = annotations
-        .iter()
-        .map(|(key, value)| ((*key).into(), (*value).into()));
+    let annotations = annotations.iter().map(|(key, value)| ((*key).into(), (*value).into()));
     run.metadata.annotations = Some(annotations.collect());
     run.metadata.owner_references = kind.map(|kind| {
         vec![OwnerReference {
@@ -120,12 +113,7 @@ async fn measure_controlled_run(
             ..OwnerReference::default()
         }]
     });
-    let call = Call {
-        run: Arc::new(run),
-        metric: 0,
-        number: 1,
-        job: None,
-    };
+    let call = Call { run: Arc::new(run), metric: 0, number: 1, job: None };
     let probe = Probe::new(HERE, Some(cluster(&recorded))).expect("a probe");
     let outcome = probe.measure(&call).await;
     MeasuredRun {
@@ -149,16 +137,8 @@ fn get(path: &str, value: Option<&str>) -> Value {
 #[tokio::test]
 async fn fields_of_the_pod_are_compared() {
     let rows = [
-        (
-            get("metadata.annotations.example.com/players", Some("0")),
-            Successful,
-            "",
-        ),
-        (
-            get("metadata.annotations.example.com/players", None),
-            Successful,
-            "",
-        ),
+        (get("metadata.annotations.example.com/players", Some("0")), Successful, ""),
+        (get("metadata.annotations.example.com/players", None), Successful, ""),
         (get("{.status.phase}", Some("Running")), Successful, ""),
         (
             get("metadata.annotations.example.com/players", Some("1")),
@@ -170,11 +150,7 @@ async fn fields_of_the_pod_are_compared() {
             Failed,
             "metadata.annotations.example.com/none of pod game-1 is not set",
         ),
-        (
-            get("{.status.none}", Some("1")),
-            Error,
-            "jsonPath {.status.none}: key none is not found",
-        ),
+        (get("{.status.none}", Some("1")), Error, "jsonPath {.status.none}: key none is not found"),
     ];
     for (spec, phase, expected) in rows {
         let outcome = measure_run(spec, &[]).await.outcome;
@@ -187,10 +163,7 @@ async fn fields_of_the_pod_are_compared() {
 async fn conditions_can_judge_a_field() {
     let mut spec = get("metadata.annotations.example.com/players", None);
     spec["metrics"][0]["successCondition"] = json!("asInt(result) == 0");
-    assert_eq!(
-        measure_run(spec.clone(), &[]).await.outcome.phase,
-        Successful
-    );
+    assert_eq!(measure_run(spec.clone(), &[]).await.outcome.phase, Successful);
     spec["metrics"][0]["successCondition"] = json!("asInt(result) > 0");
     assert_eq!(measure_run(spec, &[]).await.outcome.phase, Failed);
 }
@@ -229,16 +202,10 @@ async fn only_the_runs_own_pod_can_be_reached() {
         assert_eq!(outcome.phase, Error, "{message}");
         assert!(message.contains(expected), "{message}");
     }
-    let other = measure_run(get("{.status.phase}", None), &[(RUN_POD_UID, "older-uid")])
-        .await
-        .outcome;
-    assert_eq!(
-        other.phase, Error,
-        "a new pod with the same name was measured"
-    );
-    let same = measure_run(get("{.status.phase}", None), &[(RUN_POD_UID, "pod-uid")])
-        .await
-        .outcome;
+    let other =
+        measure_run(get("{.status.phase}", None), &[(RUN_POD_UID, "older-uid")]).await.outcome;
+    assert_eq!(other.phase, Error, "a new pod with the same name was measured");
+    let same = measure_run(get("{.status.phase}", None), &[(RUN_POD_UID, "pod-uid")]).await.outcome;
     assert_eq!(same.phase, Successful);
 }
 
@@ -261,18 +228,12 @@ async fn a_patch_writes_labels_and_annotations_of_the_runs_own_pod() {
 
     // A user who may create HookRuns can name any pod in one. So a patch is refused unless a workload controls the run
     // and the run has the uid of the pod.
-    for (annotations, kind) in [
-        (&[][..], None),
-        (&[], workload),
-        (uid_of_pod, None),
-        (uid_of_pod, Some("Pod")),
-    ] {
+    for (annotations, kind) in
+        [(&[][..], None), (&[], workload), (uid_of_pod, None), (uid_of_pod, Some("Pod"))]
+    {
         let measured = measure_controlled_run(spec.clone(), annotations, kind).await;
         let message = measured.outcome.message.unwrap_or_default();
-        assert!(
-            message.starts_with("function patch works only in"),
-            "{message}"
-        );
+        assert!(message.starts_with("function patch works only in"), "{message}");
         assert_eq!((measured.outcome.phase, measured.patches.len()), (Error, 0));
     }
 
@@ -348,12 +309,7 @@ async fn a_job_measurement_continues_after_a_temporary_error() {
         let spec = json!({"metrics": [{"name": "save", "provider": {"job": {"spec": spec}}}]});
         let mut run = HookRun::new("run", serde_json::from_value(spec).expect("a spec"));
         run.metadata.namespace = Some("games".into());
-        let call = Call {
-            run: Arc::new(run),
-            metric: 0,
-            number: 1,
-            job,
-        };
+        let call = Call { run: Arc::new(run), metric: 0, number: 1, job };
         let probe = Probe::new(HERE, Some(Client::new(service, "games"))).expect("a probe");
         let outcome = probe.measure(&call).await;
         assert_eq!(outcome.phase, phase, "{code}: {:?}", outcome.message);

@@ -42,9 +42,7 @@ impl Hostile {
     async fn start(deed: Deed, http2: bool) -> Self {
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.set_recv_buffer_size(4_096).expect("a size");
-        socket
-            .bind("127.0.0.1:0".parse().expect("an address"))
-            .expect("a port");
+        socket.bind("127.0.0.1:0".parse().expect("an address")).expect("a port");
         let listener = socket.listen(64).expect("a listener");
         let scheme = if http2 { "https" } else { "http" };
         let url = format!("{scheme}://{}", listener.local_addr().expect("an address"));
@@ -98,11 +96,7 @@ async fn act(
             tokio::time::sleep(time).await;
             let mut received = Vec::new();
             let end = stream.read_to_end(&mut received).await;
-            return format!(
-                "{} bytes, {:?}",
-                received.len(),
-                end.map_err(|it| it.kind())
-            );
+            return format!("{} bytes, {:?}", received.len(), end.map_err(|it| it.kind()));
         }
         Deed::Floods(flood) => flood,
         Deed::FloodsWithResponse(flood) => {
@@ -126,10 +120,7 @@ fn acceptor() -> TlsAcceptor {
         .with_safe_default_protocol_versions()
         .expect("versions");
     let chain = vec![pair.cert.der().clone()];
-    let mut config = config
-        .with_no_client_auth()
-        .with_single_cert(chain, key)
-        .expect("a pair");
+    let mut config = config.with_no_client_auth().with_single_cert(chain, key).expect("a pair");
     config.alpn_protocols = vec![b"h2".to_vec()];
     TlsAcceptor::from(Arc::new(config))
 }
@@ -140,16 +131,8 @@ async fn post(probe: &Probe, url: &str, timeout: u64) -> Outcome {
         "url": url, "method": "POST", "body": "x".repeat(1_000_000), "timeoutSeconds": timeout,
         "insecure": true,
     });
-    let spec = HookRunSpec {
-        metrics: vec![metric(web, json!({}))],
-        ..HookRunSpec::default()
-    };
-    let call = Call {
-        run: Arc::new(HookRun::new("run", spec)),
-        metric: 0,
-        number: 1,
-        job: None,
-    };
+    let spec = HookRunSpec { metrics: vec![metric(web, json!({}))], ..HookRunSpec::default() };
+    let call = Call { run: Arc::new(HookRun::new("run", spec)), metric: 0, number: 1, job: None };
     probe.measure(&call).await
 }
 
@@ -159,9 +142,7 @@ async fn until(event: &str, holds: impl Fn() -> bool) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), waiting)
-        .await
-        .expect(event);
+    tokio::time::timeout(Duration::from_secs(20), waiting).await.expect(event);
 }
 
 /// The memory of a connection that outlives its call is counted by no permit.
@@ -178,15 +159,9 @@ async fn a_server_that_never_reads_keeps_nothing_of_a_call() {
         })
         .await;
         // When the server reads at last, the kernel has discarded what it had not read.
-        until("the connection has ended", || {
-            !server.ends.lock().expect("ends").is_empty()
-        })
-        .await;
+        until("the connection has ended", || !server.ends.lock().expect("ends").is_empty()).await;
         let end = server.ends.lock().expect("ends")[0].clone();
-        assert!(
-            end.ends_with("Err(ConnectionReset)"),
-            "http2 {http2}: {end}"
-        );
+        assert!(end.ends_with("Err(ConnectionReset)"), "http2 {http2}: {end}");
     }
 }
 

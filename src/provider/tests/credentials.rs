@@ -46,10 +46,7 @@ async fn the_values_of_secrets_are_bounded() {
         (&["short", "long"], None),
         (&["long", "longest"], Some(too_long)),
         (&["longest"], Some(too_long)),
-        (
-            &many,
-            Some("argument a0: the metric needs more than 32 keys of Secrets"),
-        ),
+        (&many, Some("argument a0: the metric needs more than 32 keys of Secrets")),
     ] {
         let server = Server::answering("200 OK", "ok").await;
         let spec = spec_with_keys(&server.url, "long", keys);
@@ -76,10 +73,7 @@ async fn secrets_are_sent_and_never_shown() {
         ("200 OK", "{\"echo\": \"s3cret\"}".to_owned()),
         ("500 Internal Server Error", "you sent s3cret".to_owned()),
         // The text would be cut in the middle of the secret if the secret were not hidden first.
-        (
-            "500 Internal Server Error",
-            format!("{}s3cret", "x".repeat(97)),
-        ),
+        ("500 Internal Server Error", format!("{}s3cret", "x".repeat(97))),
         ("200 OK", format!("{}s3cret", "x".repeat(997))),
     ] {
         let server = Server::answering(status, &body).await;
@@ -98,27 +92,13 @@ async fn secrets_are_sent_and_never_shown() {
 #[tokio::test]
 async fn only_secrets_labeled_for_hooks_are_read() {
     for (secret, key, expected) in [
-        (
-            "other",
-            "token",
-            "argument token: secret other is not readable by hooks: label it",
-        ),
+        ("other", "token", "argument token: secret other is not readable by hooks: label it"),
         ("none", "token", "argument token: no such object"),
-        (
-            "hooks",
-            "none",
-            "argument token: secret hooks has no key none",
-        ),
-        (
-            "hooks",
-            "binary",
-            "argument token: secret hooks: key binary is not text",
-        ),
+        ("hooks", "none", "argument token: secret hooks has no key none"),
+        ("hooks", "binary", "argument token: secret hooks: key binary is not text"),
     ] {
         let server = Server::answering("200 OK", "ok").await;
-        let outcome = measure_run(spec_with_secret(&server.url, secret, key), &[])
-            .await
-            .outcome;
+        let outcome = measure_run(spec_with_secret(&server.url, secret, key), &[]).await.outcome;
         let message = outcome.message.unwrap_or_default();
         assert!(message.starts_with(expected), "{message}");
         assert_eq!((outcome.phase, server.requests().len()), (Error, 0));
@@ -145,14 +125,10 @@ async fn calls_can_have_basic_or_bearer_credentials() {
         (json!({"bearer": {"token": key("token")}}), "Bearer s3cret"),
     ] {
         let server = Server::answering("403 Forbidden", &format!("no: {header}")).await;
-        let outcome = measure_run(spec_with_authentication(&server.url, authentication), &[])
-            .await
-            .outcome;
+        let outcome =
+            measure_run(spec_with_authentication(&server.url, authentication), &[]).await.outcome;
         let request = &server.requests()[0];
-        assert!(
-            request.contains(&format!("authorization: {header}\r\n")),
-            "{request}"
-        );
+        assert!(request.contains(&format!("authorization: {header}\r\n")), "{request}");
         let message = outcome.message.unwrap_or_default();
         assert!(message.ends_with("no: ***"), "{message}");
     }
@@ -181,14 +157,10 @@ async fn a_token_that_is_too_long_is_an_error() {
         "tokenUrl": tokens.url, "clientId": key("user"), "clientSecret": key("token"),
     }});
     let server = Server::answering("200 OK", "ok").await;
-    let outcome = measure_run(spec_with_authentication(&server.url, authentication), &[])
-        .await
-        .outcome;
+    let outcome =
+        measure_run(spec_with_authentication(&server.url, authentication), &[]).await.outcome;
     let expected = "authentication: the access_token is longer than 16 KiB";
-    assert_eq!(
-        (outcome.phase, outcome.message.as_deref()),
-        (Error, Some(expected))
-    );
+    assert_eq!((outcome.phase, outcome.message.as_deref()), (Error, Some(expected)));
     assert!(server.requests().is_empty());
 }
 
@@ -207,12 +179,7 @@ async fn an_oauth2_token_is_reused_until_it_is_refused() {
         .expect("a spec");
     let mut run = HookRun::new("run", spec);
     run.metadata.namespace = Some("games".into());
-    let call = Call {
-        run: Arc::new(run),
-        metric: 0,
-        number: 1,
-        job: None,
-    };
+    let call = Call { run: Arc::new(run), metric: 0, number: 1, job: None };
     let probe = Probe::new(HERE, Some(cluster(&Arc::default()))).expect("a probe");
     let mut token_requests = Vec::new();
     for phase in [Successful, Successful, Error, Error] {
@@ -221,14 +188,8 @@ async fn an_oauth2_token_is_reused_until_it_is_refused() {
     }
     assert_eq!(token_requests, [1, 1, 1, 2]);
     let request = &tokens.requests()[0];
-    assert!(
-        request.contains("authorization: Basic YW5uOnMzY3JldA==\r\n"),
-        "{request}"
-    );
-    assert!(
-        request.ends_with("grant_type=client_credentials&scope=a+b"),
-        "{request}"
-    );
+    assert!(request.contains("authorization: Basic YW5uOnMzY3JldA==\r\n"), "{request}");
+    assert!(request.ends_with("grant_type=client_credentials&scope=a+b"), "{request}");
     assert!(server.requests()[0].contains("authorization: Bearer t0ken\r\n"));
 }
 
@@ -245,34 +206,23 @@ async fn client_credentials_are_form_encoded() {
     assert_eq!(outcome.phase, Successful, "{outcome:?}");
     let credentials = STANDARD.encode("a%2Bb%2541:a%2Bb%2541");
     let request = &tokens.requests()[0];
-    assert!(
-        request.contains(&format!("authorization: Basic {credentials}\r\n")),
-        "{request}"
-    );
+    assert!(request.contains(&format!("authorization: Basic {credentials}\r\n")), "{request}");
 }
 
 #[tokio::test]
 async fn the_error_of_a_failed_token_request_contains_no_secrets() {
-    for (status, body) in [
-        ("400 Bad Request", "s3cret"),
-        ("200 OK", "{\"token\":\"t0ken\"}"),
-    ] {
+    for (status, body) in [("400 Bad Request", "s3cret"), ("200 OK", "{\"token\":\"t0ken\"}")] {
         let tokens = Server::answering(status, body).await;
         let authentication = json!({"oauth2": {
             "tokenUrl": tokens.url, "clientId": key("user"), "clientSecret": key("token"),
         }});
-        let outcome = measure_run(
-            spec_with_authentication("http://127.0.0.1:1", authentication),
-            &[],
-        )
-        .await
-        .outcome;
+        let outcome =
+            measure_run(spec_with_authentication("http://127.0.0.1:1", authentication), &[])
+                .await
+                .outcome;
         let message = outcome.message.unwrap_or_default();
         assert_eq!(outcome.phase, Error);
         assert!(message.starts_with("authentication: "), "{message}");
-        assert!(
-            !message.contains("s3cret") && !message.contains("t0ken"),
-            "{message}"
-        );
+        assert!(!message.contains("s3cret") && !message.contains("t0ken"), "{message}");
     }
 }

@@ -108,9 +108,7 @@ async fn exec(State(server): State<Arc<ApiServer>>, mut request: Request) -> Res
             "reason": "Forbidden", "message": "pods \"game-1\" is forbidden",
         });
         let refused = Response::builder().status(403);
-        return refused
-            .body(Body::from(status.to_string()))
-            .expect("an answer");
+        return refused.body(Body::from(status.to_string())).expect("an answer");
     }
     let key = derive_accept_key(request.headers()["sec-websocket-key"].as_bytes());
     let upgraded = hyper::upgrade::on(&mut request);
@@ -201,12 +199,7 @@ async fn measured(server: &Arc<ApiServer>, run: HookRun) -> Outcome {
 async fn measured_with(commands: Commands, server: &Arc<ApiServer>, run: HookRun) -> Outcome {
     let client = server.start().await;
     let probe = Probe::new(HERE, Some(client)).expect("a probe");
-    let call = Call {
-        run: Arc::new(run),
-        metric: 0,
-        number: 1,
-        job: None,
-    };
+    let call = Call { run: Arc::new(run), metric: 0, number: 1, job: None };
     probe.with_commands(commands).measure(&call).await
 }
 
@@ -216,11 +209,7 @@ async fn the_exit_code_of_a_command_decides_the_outcome() {
     let no_code = json!({"status": "Failure", "message": "container not found (\"game\")"});
     let rows: [(Answer, HookPhase, Option<&str>, &str); 11] = [
         (
-            Ended(vec![
-                printed(STDOUT, "3 "),
-                printed(STDOUT, "players\n"),
-                exit(0),
-            ]),
+            Ended(vec![printed(STDOUT, "3 "), printed(STDOUT, "players\n"), exit(0)]),
             Successful,
             Some("3 players"),
             "",
@@ -238,12 +227,7 @@ async fn the_exit_code_of_a_command_decides_the_outcome() {
             None,
             "the command exited with code 1: 3 players",
         ),
-        (
-            Ended(vec![exit(127)]),
-            Error,
-            None,
-            "the command could not be run: exit code 127",
-        ),
+        (Ended(vec![exit(127)]), Error, None, "the command could not be run: exit code 127"),
         (
             Ended(vec![printed(STATUS, &no_code.to_string())]),
             Error,
@@ -268,12 +252,7 @@ async fn the_exit_code_of_a_command_decides_the_outcome() {
             None,
             "the connection was lost before the command exited, so it may still be running",
         ),
-        (
-            Silent,
-            Error,
-            None,
-            "the command did not exit within 1 s, and may still be running",
-        ),
+        (Silent, Error, None, "the command did not exit within 1 s, and may still be running"),
         (Endless, Error, None, "the command printed more than 1 MiB"),
         (
             Refused,
@@ -343,21 +322,9 @@ async fn a_command_that_is_not_allowed_is_not_started() {
             "GameDeployment",
             "pod game-1 is not the one that the run was created for",
         ),
-        (
-            plain(),
-            "ReplicaSet",
-            "pod game-1 belongs to no GameDeployment",
-        ),
-        (
-            created_by_user(),
-            "ReplicaSet",
-            "pod game-1 belongs to no GameDeployment",
-        ),
-        (
-            run_for_step,
-            "GameDeployment",
-            "a canary step concerns no pod",
-        ),
+        (plain(), "ReplicaSet", "pod game-1 belongs to no GameDeployment"),
+        (created_by_user(), "ReplicaSet", "pod game-1 belongs to no GameDeployment"),
+        (run_for_step, "GameDeployment", "a canary step concerns no pod"),
         (
             with_argument("PodNamespace", "other"),
             "GameDeployment",
@@ -373,11 +340,7 @@ async fn a_command_that_is_not_allowed_is_not_started() {
             "GameDeployment",
             "pod game-1 has no container none: use one of game",
         ),
-        (
-            run_with_secret,
-            "GameDeployment",
-            "a secret argument would be readable in the audit log",
-        ),
+        (run_with_secret, "GameDeployment", "a secret argument would be readable in the audit log"),
         (
             run(&["/game/ctl", &long]),
             "GameDeployment",

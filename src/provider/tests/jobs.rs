@@ -110,10 +110,7 @@ fn name() -> String {
 }
 
 fn recorded(uid: &str) -> Option<JobReference> {
-    Some(JobReference {
-        name: name(),
-        uid: uid.to_owned(),
-    })
+    Some(JobReference { name: name(), uid: uid.to_owned() })
 }
 
 fn call(job: Option<JobReference>) -> Call {
@@ -125,12 +122,7 @@ fn call(job: Option<JobReference>) -> Call {
     let mut run = HookRun::new("run", serde_json::from_value(spec).expect("a spec"));
     run.metadata.namespace = Some("games".into());
     run.metadata.uid = Some(RUN_UID.into());
-    Call {
-        run: Arc::new(run),
-        metric: 0,
-        number: 1,
-        job,
-    }
+    Call { run: Arc::new(run), metric: 0, number: 1, job }
 }
 
 /// If it started at once, its result would have to be believed after a crash, although its origin is unknown then.
@@ -138,17 +130,11 @@ fn call(job: Option<JobReference>) -> Call {
 async fn a_job_starts_only_once_it_is_recorded() {
     let jobs = Arc::new(Jobs::default());
     let outcome = jobs.measure(None).await;
-    assert_eq!(
-        (outcome.phase, outcome.job.clone()),
-        (Running, recorded("created-1"))
-    );
+    assert_eq!((outcome.phase, outcome.job.clone()), (Running, recorded("created-1")));
     let mark = "gamekeeper.tkex.tencent.com/awaits-record";
     let job = jobs.job();
     assert_eq!(job["spec"]["suspend"], true);
-    assert_eq!(
-        job["metadata"]["annotations"],
-        json!({"team": "a", mark: "true"})
-    );
+    assert_eq!(job["metadata"]["annotations"], json!({"team": "a", mark: "true"}));
     let polled = jobs.measure(outcome.job.clone()).await;
     assert_eq!(polled.phase, Running, "{polled:?}");
     let job = jobs.job();
@@ -156,11 +142,7 @@ async fn a_job_starts_only_once_it_is_recorded() {
     assert_eq!(job["metadata"]["annotations"], json!({"team": "a"}));
     let completed = json!({"status": {"conditions": [{"type": "Complete", "status": "True"}]}});
     json_patch::merge(
-        jobs.stored
-            .lock()
-            .expect("jobs")
-            .get_mut(&name())
-            .expect("the job"),
+        jobs.stored.lock().expect("jobs").get_mut(&name()).expect("the job"),
         &completed,
     );
     let ended = jobs.measure(outcome.job).await;
@@ -172,10 +154,7 @@ async fn a_job_that_is_not_recorded_is_replaced_and_never_believed() {
     let jobs = Arc::new(Jobs::default());
     jobs.forge(RUN_UID);
     let outcome = jobs.measure(None).await;
-    assert_eq!(
-        (outcome.phase, outcome.job),
-        (Running, recorded("created-1"))
-    );
+    assert_eq!((outcome.phase, outcome.job), (Running, recorded("created-1")));
     assert_eq!(jobs.job()["spec"]["suspend"], true);
     // Nor is one that took the place of the recorded Job.
     jobs.forge(RUN_UID);
@@ -189,10 +168,7 @@ async fn a_job_of_another_owner_is_neither_believed_nor_deleted() {
     let jobs = Arc::new(Jobs::default());
     jobs.forge("other");
     let outcome = jobs.measure(None).await;
-    let expected = format!(
-        "job {} has another owner: delete it, or rename the run",
-        name()
-    );
+    let expected = format!("job {} has another owner: delete it, or rename the run", name());
     assert_eq!((outcome.phase, outcome.message), (Error, Some(expected)));
     jobs.probe().stop(&call(None)).await.expect("stopped");
     assert_eq!(jobs.job()["metadata"]["uid"], "forged");

@@ -32,18 +32,10 @@ fn call_with(probe: &Probe, namespace: &str, server: &Server, body: &str) -> Joi
     let web = json!({
         "url": server.url, "timeoutSeconds": TIMEOUT_SECONDS, "method": "POST", "body": body,
     });
-    let spec = HookRunSpec {
-        metrics: vec![metric(web, json!({}))],
-        ..HookRunSpec::default()
-    };
+    let spec = HookRunSpec { metrics: vec![metric(web, json!({}))], ..HookRunSpec::default() };
     let mut run = HookRun::new("run", spec);
     run.metadata.namespace = Some(namespace.into());
-    let call = Call {
-        run: Arc::new(run),
-        metric: 0,
-        number: 1,
-        job: None,
-    };
+    let call = Call { run: Arc::new(run), metric: 0, number: 1, job: None };
     let probe = probe.clone();
     tokio::spawn(async move { probe.measure(&call).await })
 }
@@ -65,11 +57,7 @@ async fn expect_success(name: &str, call: JoinHandle<Outcome>) {
 const MANY: Capacity = capacity(100, 100, 1);
 
 const fn capacity(shared: usize, per_namespace: usize, reserved: usize) -> Capacity {
-    Capacity {
-        shared,
-        per_namespace,
-        reserved,
-    }
+    Capacity { shared, per_namespace, reserved }
 }
 
 #[tokio::test]
@@ -84,16 +72,11 @@ async fn servers_that_never_respond_delay_no_hook_of_another_namespace() {
     }
     // The same holds when five more namespaces call such servers. Each of them has a reserved permit, and one shared
     // permit is left.
-    let more: Vec<_> = (0..10)
-        .map(|number| call(&probe, &format!("tarpit-{}", number / 2), &tarpit))
-        .collect();
+    let more: Vec<_> =
+        (0..10).map(|number| call(&probe, &format!("tarpit-{}", number / 2), &tarpit)).collect();
     until("more calls", || tarpit.requests().len() == 3 + 5 + 1).await;
     expect_success("another namespace", call(&probe, "game", &game)).await;
-    assert_eq!(
-        tarpit.requests().len(),
-        9,
-        "more calls than there are permits"
-    );
+    assert_eq!(tarpit.requests().len(), 9, "more calls than there are permits");
     more.iter().for_each(JoinHandle::abort);
     stuck.iter().for_each(JoinHandle::abort);
 }
@@ -125,18 +108,12 @@ async fn the_number_of_long_requests_in_memory_is_limited() {
     let tarpit = Server::start(&[Reply::Silence]).await;
     let game = Server::answering("200 OK", "ready").await;
     let long = "x".repeat(100_000);
-    let calls: Vec<_> = (0..10)
-        .map(|_| call_with(&probe, "tarpit", &tarpit, &long))
-        .collect();
+    let calls: Vec<_> = (0..10).map(|_| call_with(&probe, "tarpit", &tarpit, &long)).collect();
     until("calls to the tarpit", || tarpit.requests().len() == 2).await;
     expect_success("a short request", call(&probe, "tarpit", &game)).await;
     expect_success("another namespace", call_with(&probe, "game", &game, &long)).await;
     assert_eq!(probe.limits.calls.taken(), 10);
-    assert_eq!(
-        tarpit.requests().len(),
-        2,
-        "more requests than there are permits"
-    );
+    assert_eq!(tarpit.requests().len(), 2, "more requests than there are permits");
     calls.iter().for_each(JoinHandle::abort);
     until("the end of the calls", || probe.limits.calls.taken() == 0).await;
 }
@@ -168,11 +145,7 @@ async fn a_response_holds_its_permit_until_it_is_assessed() {
         .collect();
     late.add_permits(100);
     // In the meantime, a call of another probe is made and assessed.
-    expect_success(
-        "another probe",
-        call(&self::probe(one, MANY), "game", &game),
-    )
-    .await;
+    expect_success("another probe", call(&self::probe(one, MANY), "game", &game)).await;
     assert_eq!(probe.limits.calls.taken(), 1);
     assert_eq!(game.requests().len(), 2, "the second call did not wait");
     drop(go);

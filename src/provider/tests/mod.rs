@@ -93,10 +93,7 @@ async fn serve(mut stream: TcpStream, answer: Reply, recorded: Arc<Mutex<Vec<Str
             Ok(length) => request.extend_from_slice(&buffer[..length]),
         }
     }
-    recorded
-        .lock()
-        .expect("requests")
-        .push(String::from_utf8_lossy(&request).into_owned());
+    recorded.lock().expect("requests").push(String::from_utf8_lossy(&request).into_owned());
     let head = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\n";
     match answer {
         Reply::Bytes(bytes) => {
@@ -136,13 +133,8 @@ fn is_complete(request: &[u8]) -> bool {
     let Some((head, body)) = text.split_once("\r\n\r\n") else {
         return false;
     };
-    let length = head
-        .lines()
-        .find_map(|line| line.strip_prefix("content-length: "));
-    body.len()
-        >= length
-            .and_then(|length| length.trim().parse().ok())
-            .unwrap_or(0)
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+    body.len() >= length.and_then(|length| length.trim().parse().ok()).unwrap_or(0)
 }
 
 /// A web metric, in JSON as users write it. `more` contains the fields next to `name` and `provider`.
@@ -159,30 +151,16 @@ async fn measure_with(metric: Metric, args: &[(&str, &str)], options: HttpOption
         value: Some((*value).into()),
         value_from: None,
     });
-    let spec = HookRunSpec {
-        metrics: vec![metric],
-        args: args.collect(),
-        ..HookRunSpec::default()
-    };
+    let spec =
+        HookRunSpec { metrics: vec![metric], args: args.collect(), ..HookRunSpec::default() };
     let mut run = HookRun::new("run", spec);
     run.metadata.uid = Some("uid-1".into());
-    let call = Call {
-        run: Arc::new(run),
-        metric: 0,
-        number: 2,
-        job: None,
-    };
-    Probe::new(options, None)
-        .expect("a probe")
-        .measure(&call)
-        .await
+    let call = Call { run: Arc::new(run), metric: 0, number: 2, job: None };
+    Probe::new(options, None).expect("a probe").measure(&call).await
 }
 
 /// Allows loopback addresses, because the servers of these tests are on this machine.
-const HERE: HttpOptions = HttpOptions {
-    allow_link_local: false,
-    allow_loopback: true,
-};
+const HERE: HttpOptions = HttpOptions { allow_link_local: false, allow_loopback: true };
 
 async fn measure(metric: Metric) -> Outcome {
     measure_with(metric, &[], HERE).await
@@ -190,17 +168,11 @@ async fn measure(metric: Metric) -> Outcome {
 
 /// The message without times and ports, which differ from run to run.
 fn message(outcome: &Outcome, server: &Server) -> String {
-    let message = outcome
-        .message
-        .clone()
-        .unwrap_or_default()
-        .replace(&server.url, "SERVER");
+    let message = outcome.message.clone().unwrap_or_default().replace(&server.url, "SERVER");
     let words = message.split(' ').collect::<Vec<_>>();
     let mut steady = Vec::new();
     for (index, word) in words.iter().enumerate() {
-        let timed = words
-            .get(index + 1)
-            .is_some_and(|unit| unit.trim_end_matches(':') == "ms");
+        let timed = words.get(index + 1).is_some_and(|unit| unit.trim_end_matches(':') == "ms");
         steady.push(if timed { "N" } else { word });
     }
     steady.join(" ")

@@ -30,17 +30,11 @@ async fn query_with(
 }
 
 fn success(data: serde_json::Value) -> Reply {
-    response(
-        "200 OK",
-        "",
-        &json!({"status": "success", "data": data}).to_string(),
-    )
+    response("200 OK", "", &json!({"status": "success", "data": data}).to_string())
 }
 
 fn vector(values: &[&str]) -> Reply {
-    let series = values
-        .iter()
-        .map(|value| json!({"metric": {}, "value": [1.5, value]}));
+    let series = values.iter().map(|value| json!({"metric": {}, "value": [1.5, value]}));
     success(json!({"resultType": "vector", "result": series.collect::<Vec<_>>()}))
 }
 
@@ -62,25 +56,10 @@ async fn a_scalar_is_a_number_and_a_vector_or_matrix_is_a_list() {
         {"metric": {}, "values": [[1, "3"]]},
     ]}));
     let rows: [(Reply, &str, HookPhase, &str); 8] = [
-        (
-            scalar.clone(),
-            "result == 0.25 && asFloat(result) < 1",
-            Successful,
-            "0.25",
-        ),
+        (scalar.clone(), "result == 0.25 && asFloat(result) < 1", Successful, "0.25"),
         (scalar, "result > 0.5", Failed, "0.25"),
-        (
-            vector(&["0.25"]),
-            "result[0] < 0.5 && len(result) == 1",
-            Successful,
-            "[0.25]",
-        ),
-        (
-            vector(&["1", "2"]),
-            "result.all(x, x < 3)",
-            Successful,
-            "[1,2]",
-        ),
+        (vector(&["0.25"]), "result[0] < 0.5 && len(result) == 1", Successful, "[0.25]"),
+        (vector(&["1", "2"]), "result.all(x, x < 3)", Successful, "[1,2]"),
         (vector(&["1", "2"]), "result.all(x, x < 2)", Failed, "[1,2]"),
         (vector(&["1"]), "result < 2", Error, "[1]"),
         (vector(&["+Inf"]), "isInf(result[0])", Successful, "[inf]"),
@@ -131,10 +110,7 @@ async fn messages_mention_nan_and_an_empty_result() {
     ];
     for (reply, condition, phase, expected) in rows {
         let (outcome, server) = query(reply, condition).await;
-        assert_eq!(
-            (outcome.phase, message(&outcome, &server).as_str()),
-            (phase, expected)
-        );
+        assert_eq!((outcome.phase, message(&outcome, &server).as_str()), (phase, expected));
     }
     let (outcome, _) = query(vector(&["NaN"]), "isNaN(result[0]) || result[0] < 0.05").await;
     assert_eq!(outcome.phase, Successful);
@@ -155,14 +131,8 @@ async fn a_response_that_is_not_a_query_result_is_reported_as_such() {
             response("200 OK", "", "hello"),
             "HTTP 200 from AT in N ms: unexpected response from Prometheus: hello",
         ),
-        (
-            response("503 Service Unavailable", "", "{}"),
-            "HTTP 503 from AT in N ms: {}",
-        ),
-        (
-            text,
-            "HTTP 200 from AT in N ms: the query returned idle: use one that returns numbers",
-        ),
+        (response("503 Service Unavailable", "", "{}"), "HTTP 503 from AT in N ms: {}"),
+        (text, "HTTP 200 from AT in N ms: the query returned idle: use one that returns numbers"),
     ];
     for (reply, expected) in rows {
         let (outcome, server) = query(reply, "true").await;
@@ -184,22 +154,10 @@ async fn an_incomplete_result_is_an_error_unless_it_is_accepted() {
         (json!({"isPartial": true}), "isPartial is true"),
         (json!({"isPartial": "true"}), "isPartial is true"),
         (json!({"partial": true}), "partial is true"),
-        (
-            json!({"warnings": ["store-1: no response"]}),
-            "it has a warning: store-1: no response",
-        ),
-        (
-            json!({"warnings": ["PromQL info: x", "store-1"]}),
-            "it has a warning: store-1",
-        ),
-        (
-            json!({"warnings": "a shard is missing"}),
-            "it has a warning: a shard is missing",
-        ),
-        (
-            json!({"warnings": {"store-1": ["lost"]}}),
-            "it has a warning: store-1",
-        ),
+        (json!({"warnings": ["store-1: no response"]}), "it has a warning: store-1: no response"),
+        (json!({"warnings": ["PromQL info: x", "store-1"]}), "it has a warning: store-1"),
+        (json!({"warnings": "a shard is missing"}), "it has a warning: a shard is missing"),
+        (json!({"warnings": {"store-1": ["lost"]}}), "it has a warning: store-1"),
     ];
     for (fields, why) in partial {
         let (outcome, server) = query(reply(fields.clone()), "len(result) == 0").await;
@@ -207,10 +165,7 @@ async fn an_incomplete_result_is_an_error_unless_it_is_accepted() {
             "HTTP 200 from SERVER/prom/api/v1/query in N ms: the result may be incomplete, because \
              {why}; to use it nevertheless, set acceptPartial"
         );
-        assert_eq!(
-            (outcome.phase, message(&outcome, &server)),
-            (Error, expected)
-        );
+        assert_eq!((outcome.phase, message(&outcome, &server)), (Error, expected));
         let (outcome, _) = query_with(reply(fields), "len(result) == 0", true).await;
         assert_eq!(outcome.phase, Successful, "{outcome:?}");
     }
@@ -238,31 +193,16 @@ async fn an_incomplete_result_is_an_error_unless_it_is_accepted() {
 async fn a_failed_query_is_an_error_even_if_it_has_data() {
     let data = json!({"resultType": "vector", "result": []});
     for (body, why) in [
-        (
-            json!({"status": "error", "data": data}),
-            "its status is error, not success",
-        ),
-        (
-            json!({"status": "error", "error": "", "data": data}),
-            "its status is error, not success",
-        ),
-        (
-            json!({"status": "error", "errorType": "timeout", "data": data}),
-            "timeout",
-        ),
-        (
-            json!({"status": "success", "error": "too old", "data": data}),
-            "too old",
-        ),
+        (json!({"status": "error", "data": data}), "its status is error, not success"),
+        (json!({"status": "error", "error": "", "data": data}), "its status is error, not success"),
+        (json!({"status": "error", "errorType": "timeout", "data": data}), "timeout"),
+        (json!({"status": "success", "error": "too old", "data": data}), "too old"),
         (json!({"data": data}), "the response has no status"),
         (json!({"status": "success"}), "the response has no data"),
     ] {
         let reply = response("200 OK", "", &body.to_string());
         let (outcome, server) = query_with(reply, "len(result) == 0", true).await;
         let expected = format!("HTTP 200 from SERVER/prom/api/v1/query in N ms: {why}");
-        assert_eq!(
-            (outcome.phase, message(&outcome, &server)),
-            (Error, expected)
-        );
+        assert_eq!((outcome.phase, message(&outcome, &server)), (Error, expected));
     }
 }

@@ -38,42 +38,23 @@ struct Row {
 
 impl Row {
     fn spec(&self) -> HookRunSpec {
-        let one = self
-            .metric
-            .iter()
-            .map(|metric| ("m".to_owned(), metric.clone()));
-        let many = self
-            .metrics
-            .iter()
-            .flatten()
-            .map(|(name, metric)| (name.clone(), metric.clone()));
+        let one = self.metric.iter().map(|metric| ("m".to_owned(), metric.clone()));
+        let many =
+            self.metrics.iter().flatten().map(|(name, metric)| (name.clone(), metric.clone()));
         let metrics = one.chain(many).map(|(name, mut metric)| {
             let fields = metric.as_object_mut().expect("fields");
             let path = fields.remove("path").unwrap_or(json!("{$.age}"));
             fields.insert("name".into(), name.into());
-            fields.insert(
-                "provider".into(),
-                json!({"web": {"url": "http://h", "jsonPath": path}}),
-            );
+            fields.insert("provider".into(), json!({"web": {"url": "http://h", "jsonPath": path}}));
             serde_json::from_value(metric).expect("a metric")
         });
-        HookRunSpec {
-            metrics: metrics.collect(),
-            policy: self.policy,
-            ..HookRunSpec::default()
-        }
+        HookRunSpec { metrics: metrics.collect(), policy: self.policy, ..HookRunSpec::default() }
     }
 
     /// The responses for a metric, in reverse order.
     fn answers(&self, metric: &str) -> Vec<HttpResponse> {
         let answers = self.answers.get(metric).unwrap_or(&self.answers);
-        answers
-            .as_array()
-            .expect("answers")
-            .iter()
-            .rev()
-            .map(answer)
-            .collect()
+        answers.as_array().expect("answers").iter().rev().map(answer).collect()
     }
 }
 
@@ -101,11 +82,7 @@ fn answer(value: &Value) -> HttpResponse {
 /// Plays a row to its end, or until no responses are left.
 fn play(row: &Row) -> HookRunStatus {
     let mut spec = row.spec();
-    let mut answers: Vec<_> = spec
-        .metrics
-        .iter()
-        .map(|metric| row.answers(&metric.name))
-        .collect();
+    let mut answers: Vec<_> = spec.metrics.iter().map(|metric| row.answers(&metric.name)).collect();
     let mut status = HookRunStatus::default();
     let mut now: Timestamp = "2020-11-10T09:02:05Z".parse().expect("a time");
     let (mut calls, mut measured) = (0, Vec::new());
@@ -122,12 +99,7 @@ fn play(row: &Row) -> HookRunStatus {
             let web = spec.metrics[metric].provider.web.as_ref().expect("web");
             let path = web.json_path.clone().unwrap_or_default();
             let outcome = web::assess(&answer, &path, &Conditions::of(&spec.metrics[metric]));
-            measured.push(Measured {
-                metric,
-                started: now,
-                finished: now,
-                outcome,
-            });
+            measured.push(Measured { metric, started: now, finished: now, outcome });
             calls += 1;
         }
         if measured.is_empty() {
@@ -141,13 +113,7 @@ fn play(row: &Row) -> HookRunStatus {
 
 fn counts(result: Option<&MetricResult>) -> [i32; 5] {
     result.map_or([0; 5], |result| {
-        [
-            result.count,
-            result.successful,
-            result.failed,
-            result.inconclusive,
-            result.error,
-        ]
+        [result.count, result.successful, result.failed, result.inconclusive, result.error]
     })
 }
 
@@ -164,11 +130,7 @@ fn runs_end_as_the_table_specifies() {
         let (row, status) = played.expect("no panic");
         let name = &row.name;
         assert_eq!(status.phase, row.phase, "{name}: {status:?}");
-        assert_eq!(
-            counts(status.metric_results.last()),
-            row.counts,
-            "{name}: {status:?}"
-        );
+        assert_eq!(counts(status.metric_results.last()), row.counts, "{name}: {status:?}");
         if let Some(expected) = row.message {
             let message = status.message.unwrap_or_default().replace("7 ms", "N ms");
             assert_eq!(message, expected, "{name}");

@@ -8,41 +8,22 @@ async fn a_response_is_judged_by_the_conditions() {
     let server = Server::answering("200 OK", r#"{"name":"bryan","male":"yes","age":45}"#).await;
     let rows = [
         (json!({"successCondition": "asInt(result) < 30"}), Failed),
-        (
-            json!({"successCondition": "asInt(result) > 30"}),
-            Successful,
-        ),
+        (json!({"successCondition": "asInt(result) > 30"}), Successful),
         (json!({"failureCondition": "asInt(result) > 30"}), Failed),
-        (
-            json!({"failureCondition": "asInt(result) < 30"}),
-            Successful,
-        ),
-        (
-            json!({"successCondition": "value < 30", "failureCondition": "value > 50"}),
-            Inconclusive,
-        ),
-        (
-            json!({"successCondition": "value > 30", "failureCondition": "value > 40"}),
-            Failed,
-        ),
+        (json!({"failureCondition": "asInt(result) < 30"}), Successful),
+        (json!({"successCondition": "value < 30", "failureCondition": "value > 50"}), Inconclusive),
+        (json!({"successCondition": "value > 30", "failureCondition": "value > 40"}), Failed),
         (json!({}), Successful),
         (json!({"successCondition": "result < 30"}), Error),
         (json!({"successCondition": "nosuch(result) || true"}), Error),
-        (
-            json!({"successCondition": "true", "failureCondition": "result.all(x, x)"}),
-            Error,
-        ),
+        (json!({"successCondition": "true", "failureCondition": "result.all(x, x)"}), Error),
     ];
     for (conditions, phase) in rows {
         let web = json!({"url": server.url, "jsonPath": "{$.age}"});
         let outcome = measure(metric(web, conditions.clone())).await;
         assert_eq!(outcome.phase, phase, "{conditions}: {outcome:?}");
         assert_eq!(outcome.value.as_deref(), Some("45"), "{conditions}");
-        assert_eq!(
-            outcome.message.is_none(),
-            phase == Successful,
-            "{conditions}"
-        );
+        assert_eq!(outcome.message.is_none(), phase == Successful, "{conditions}");
     }
 }
 
@@ -82,21 +63,9 @@ async fn messages_show_the_measured_value_and_the_condition() {
 #[tokio::test]
 async fn only_a_2xx_response_can_be_a_success() {
     for (status, body, expected) in [
-        (
-            "503 Service Unavailable",
-            "draining",
-            "HTTP 503 from SERVER/ in N ms: draining",
-        ),
-        (
-            "500 Internal Server Error",
-            "",
-            "HTTP 500 from SERVER/ in N ms",
-        ),
-        (
-            "404 Not Found",
-            "{\"age\":45}\n",
-            "HTTP 404 from SERVER/ in N ms: {\"age\":45}",
-        ),
+        ("503 Service Unavailable", "draining", "HTTP 503 from SERVER/ in N ms: draining"),
+        ("500 Internal Server Error", "", "HTTP 500 from SERVER/ in N ms"),
+        ("404 Not Found", "{\"age\":45}\n", "HTTP 404 from SERVER/ in N ms: {\"age\":45}"),
         ("304 Not Modified", "", "HTTP 304 from SERVER/ in N ms"),
     ] {
         let server = Server::answering(status, body).await;
@@ -109,22 +78,13 @@ async fn only_a_2xx_response_can_be_a_success() {
 #[tokio::test]
 async fn a_response_that_does_not_match_the_path_is_an_error() {
     for (body, expected) in [
-        (
-            "draining",
-            "HTTP 200 from SERVER/ in N ms: the response is not JSON: draining",
-        ),
-        (
-            "{}",
-            "HTTP 200 from SERVER/ in N ms: jsonPath {$.age}: key age is not found",
-        ),
+        ("draining", "HTTP 200 from SERVER/ in N ms: the response is not JSON: draining"),
+        ("{}", "HTTP 200 from SERVER/ in N ms: jsonPath {$.age}: key age is not found"),
     ] {
         let server = Server::answering("200 OK", body).await;
         let web = json!({"url": server.url, "jsonPath": "{$.age}"});
         let outcome = measure(metric(web, json!({}))).await;
-        assert_eq!(
-            (outcome.phase, message(&outcome, &server)),
-            (Error, expected.into())
-        );
+        assert_eq!((outcome.phase, message(&outcome, &server)), (Error, expected.into()));
     }
 }
 
@@ -177,11 +137,7 @@ async fn requests_are_built_from_the_fields_of_the_metric() {
     measure_with(metric(web, json!({})), &args, HERE).await;
 
     let requests = server.requests();
-    assert!(
-        requests[0].starts_with("POST /drain?team=red HTTP/1.1\r\n"),
-        "{}",
-        requests[0]
-    );
+    assert!(requests[0].starts_with("POST /drain?team=red HTTP/1.1\r\n"), "{}", requests[0]);
     for line in [
         "x-team: team red\r\n",
         "content-type: application/json\r\n",
@@ -191,11 +147,7 @@ async fn requests_are_built_from_the_fields_of_the_metric() {
     ] {
         assert!(requests[0].contains(line), "{line} in {}", requests[0]);
     }
-    assert!(
-        requests[1].starts_with("PUT / HTTP/1.1\r\n"),
-        "{}",
-        requests[1]
-    );
+    assert!(requests[1].starts_with("PUT / HTTP/1.1\r\n"), "{}", requests[1]);
     assert!(requests[1].ends_with("\r\n\r\ngo red"), "{}", requests[1]);
 }
 
@@ -213,10 +165,7 @@ async fn a_text_that_contains_a_long_value_many_times_is_an_error() {
     for (fields, field) in [
         (json!({"body": body}), "body"),
         (json!({"jsonBody": {"a": body}}), "jsonBody"),
-        (
-            json!({"headers": [{"key": "a", "value": body}]}),
-            "header a",
-        ),
+        (json!({"headers": [{"key": "a", "value": body}]}), "header a"),
         (
             json!({"headers": [{"key": "a", "value": "{{ args.long }}"}], "body": "{{ args.long }}"}),
             "header a",
@@ -239,14 +188,8 @@ async fn a_text_that_contains_a_long_value_many_times_is_an_error() {
 #[tokio::test]
 async fn the_message_explains_why_a_call_cannot_be_made() {
     let rows = [
-        (
-            json!({"url": "http://{{ args.PodIP }}:9091"}),
-            "url: argument PodIP has no value",
-        ),
-        (
-            json!({"url": "ftp://127.0.0.1/"}),
-            "ftp is not supported: use http or https",
-        ),
+        (json!({"url": "http://{{ args.PodIP }}:9091"}), "url: argument PodIP has no value"),
+        (json!({"url": "ftp://127.0.0.1/"}), "ftp is not supported: use http or https"),
         (json!({"url": "no url"}), "url no url: "),
         (
             json!({"url": "http://127.0.0.1", "headers": [{"key": "a b", "value": "c"}]}),
@@ -256,10 +199,7 @@ async fn the_message_explains_why_a_call_cannot_be_made() {
             json!({"url": "http://127.0.0.1", "headers": [{"key": "a", "value": "se\ncret"}]}),
             "header a: its value contains characters that are not allowed in a header",
         ),
-        (
-            json!({"url": "http://127.0.0.1", "body": "{{ x }}"}),
-            "body: {{ x }} is not an argument",
-        ),
+        (json!({"url": "http://127.0.0.1", "body": "{{ x }}"}), "body: {{ x }} is not an argument"),
     ];
     for (web, expected) in rows {
         let outcome = measure(metric(web, json!({}))).await;
@@ -268,13 +208,6 @@ async fn the_message_explains_why_a_call_cannot_be_made() {
         assert!(message.contains(expected), "{message}");
         assert!(!message.contains("cret"), "{message}");
     }
-    let outcome = measure(Metric {
-        name: "ready".into(),
-        ..Metric::default()
-    })
-    .await;
-    assert_eq!(
-        outcome.message.as_deref(),
-        Some("metric ready has no provider: add one")
-    );
+    let outcome = measure(Metric { name: "ready".into(), ..Metric::default() }).await;
+    assert_eq!(outcome.message.as_deref(), Some("metric ready has no provider: add one"));
 }

@@ -6,22 +6,13 @@ use gamekeeper_core::api::HookPhase::{Error, Successful};
 #[tokio::test]
 async fn a_refused_connection_is_reported_as_such() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let url = format!(
-        "http://user:pass@{}/x?token=1",
-        listener.local_addr().expect("an address")
-    );
+    let url = format!("http://user:pass@{}/x?token=1", listener.local_addr().expect("an address"));
     drop(listener);
     let outcome = measure(metric(json!({"url": url}), json!({}))).await;
     let message = outcome.message.unwrap_or_default();
-    assert!(
-        message.starts_with("no response from http://127.0.0.1:"),
-        "{message}"
-    );
+    assert!(message.starts_with("no response from http://127.0.0.1:"), "{message}");
     assert!(message.contains("Connection refused"), "{message}");
-    assert!(
-        !message.contains("pass") && !message.contains("token"),
-        "{message}"
-    );
+    assert!(!message.contains("pass") && !message.contains("token"), "{message}");
 }
 
 #[tokio::test]
@@ -30,20 +21,14 @@ async fn calls_to_servers_that_send_too_slowly_or_too_much_are_cut_off() {
     for (answer, expected) in [
         (Reply::Trickle, "no response from SERVER/ within 1 s"),
         (Reply::Silence, "no response from SERVER/ within 1 s"),
-        (
-            Reply::Endless,
-            "no response from SERVER/ in N ms: the response is longer than 1 MiB",
-        ),
+        (Reply::Endless, "no response from SERVER/ in N ms: the response is longer than 1 MiB"),
     ] {
         let server = Server::start(&[answer]).await;
         let mut web = slow.clone();
         web["url"] = json!(server.url);
         let started = std::time::Instant::now();
         let outcome = measure(metric(web, json!({}))).await;
-        assert_eq!(
-            (outcome.phase, message(&outcome, &server)),
-            (Error, expected.into())
-        );
+        assert_eq!((outcome.phase, message(&outcome, &server)), (Error, expected.into()));
         assert!(started.elapsed() < Duration::from_secs(3));
     }
 }
@@ -58,12 +43,7 @@ async fn a_connection_ends_with_its_call() {
         metrics: vec![metric(json!({"url": server.url}), json!({}))],
         ..HookRunSpec::default()
     };
-    let call = Call {
-        run: Arc::new(HookRun::new("run", spec)),
-        metric: 0,
-        number: 1,
-        job: None,
-    };
+    let call = Call { run: Arc::new(HookRun::new("run", spec)), metric: 0, number: 1, job: None };
     assert_eq!(probe.measure(&call).await.phase, Successful);
     let ended = async {
         while server.requests().len() < 2 {
@@ -83,11 +63,7 @@ async fn the_head_of_a_response_is_bounded() {
         let outcome = measure(metric(json!({"url": server.url}), json!({}))).await;
         let message = outcome.message.clone().unwrap_or_default();
         assert!(message.ends_with(expected), "{lines} kB: {outcome:?}");
-        let phase = if expected.is_empty() {
-            Successful
-        } else {
-            Error
-        };
+        let phase = if expected.is_empty() { Successful } else { Error };
         assert_eq!(outcome.phase, phase, "{lines} kB");
     }
 }
@@ -95,12 +71,7 @@ async fn the_head_of_a_response_is_bounded() {
 #[tokio::test]
 async fn a_truncated_or_malformed_response_is_an_error() {
     let short_body = b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{\"age\":45}".to_vec();
-    for bytes in [
-        short_body,
-        Vec::new(),
-        b"HTTP/1.1 200".to_vec(),
-        b"nonsense\r\n\r\n".to_vec(),
-    ] {
+    for bytes in [short_body, Vec::new(), b"HTTP/1.1 200".to_vec(), b"nonsense\r\n\r\n".to_vec()] {
         let server = Server::start(&[Reply::Bytes(bytes)]).await;
         let outcome = measure(metric(json!({"url": server.url}), json!({}))).await;
         assert_eq!(outcome.phase, Error, "{outcome:?}");
@@ -137,20 +108,14 @@ async fn a_redirect_sends_no_body_to_another_server() {
         let web = json!({"url": server.url, "method": method, "body": "secret"});
         let outcome = measure(metric(web, json!({}))).await;
         assert_eq!(outcome.phase, Error, "{status}");
-        let message = outcome
-            .message
-            .expect("a message")
-            .replace(&other.url, "OTHER");
+        let message = outcome.message.expect("a message").replace(&other.url, "OTHER");
         let code = &status[..3];
         let expected = format!(
             "HTTP {code} redirects the body to another server, OTHER: set url to that server if it should \
              receive the body"
         );
         assert!(message.ends_with(&expected), "{message}");
-        assert!(
-            other.requests().is_empty(),
-            "{status}: the other server was called"
-        );
+        assert!(other.requests().is_empty(), "{status}: the other server was called");
     }
 }
 
@@ -188,26 +153,14 @@ async fn redirects_are_followed_but_not_to_refused_addresses() {
         "url": server.url, "method": "POST", "body": "b",
         "headers": [{"key": "private-token", "value": "s3cret"}],
     });
-    let outcome = measure(metric(
-        web,
-        json!({"successCondition": "result == 'there'"}),
-    ))
-    .await;
+    let outcome = measure(metric(web, json!({"successCondition": "result == 'there'"}))).await;
     assert_eq!(outcome.phase, Successful, "{outcome:?}");
-    assert!(
-        server.requests()[1].starts_with("GET /again "),
-        "{}",
-        server.requests()[1]
-    );
+    assert!(server.requests()[1].starts_with("GET /again "), "{}", server.requests()[1]);
     assert!(
         server.requests()[1].contains("s3cret"),
         "a redirect to the same host keeps the headers"
     );
-    assert!(
-        !target.requests()[0].contains("s3cret"),
-        "{}",
-        target.requests()[0]
-    );
+    assert!(!target.requests()[0].contains("s3cret"), "{}", target.requests()[0]);
 
     let server = Server::start(&[redirect_to("http://169.254.169.254/latest/meta-data")]).await;
     let outcome = measure(metric(json!({"url": server.url}), json!({}))).await;
@@ -223,10 +176,7 @@ async fn redirects_are_followed_but_not_to_refused_addresses() {
 
     let server = Server::start(&[redirect_to("/again")]).await;
     let outcome = measure(metric(json!({"url": server.url}), json!({}))).await;
-    assert!(
-        message(&outcome, &server).ends_with("more than 5 redirects"),
-        "{outcome:?}"
-    );
+    assert!(message(&outcome, &server).ends_with("more than 5 redirects"), "{outcome:?}");
 }
 
 #[tokio::test]
@@ -234,10 +184,7 @@ async fn refused_addresses_are_not_called_unless_allowed() {
     let web = json!({"url": "http://169.254.169.254:1/", "timeoutSeconds": 1});
     let outcome = measure(metric(web.clone(), json!({}))).await;
     assert!(outcome.message.unwrap_or_default().contains("is refused"));
-    let allowed = HttpOptions {
-        allow_link_local: true,
-        ..HttpOptions::default()
-    };
+    let allowed = HttpOptions { allow_link_local: true, ..HttpOptions::default() };
     let outcome = measure_with(metric(web, json!({})), &[], allowed).await;
     assert!(!outcome.message.unwrap_or_default().contains("is refused"));
 }
@@ -258,10 +205,7 @@ async fn the_operator_itself_is_not_called_unless_allowed() {
         let metric = metric(json!({"url": url}), json!({}));
         let outcome = measure_with(metric.clone(), &[], HttpOptions::default()).await;
         let message = outcome.message.unwrap_or_default();
-        assert!(
-            message.ends_with("is refused: it is a loopback address"),
-            "{url}: {message}"
-        );
+        assert!(message.ends_with("is refused: it is a loopback address"), "{url}: {message}");
         assert!(server.requests().is_empty(), "{url} was called");
     }
     let outcome = measure(metric(json!({"url": redirects.url}), json!({}))).await;

@@ -50,9 +50,7 @@ impl Applier {
             Action::PatchWorkload(patch) => {
                 let body = body::workload(patch, &target.resource_version);
                 let id = (target.name.as_str(), target.uid.as_str());
-                writer
-                    .patch(target.kind.into(), id, "", Content::MergePatch, &body)
-                    .await
+                writer.patch(target.kind.into(), id, "", Content::MergePatch, &body).await
             }
             Action::CreateRevision(new) => {
                 let body = go_json::to_bytes(&body::revision(new, target));
@@ -60,9 +58,7 @@ impl Applier {
             }
             Action::RenumberRevision { name, number } => {
                 let body = serde_json::json!({"revision": number});
-                writer
-                    .patch(Kind::Revision, (name, ""), "", Content::MergePatch, &body)
-                    .await
+                writer.patch(Kind::Revision, (name, ""), "", Content::MergePatch, &body).await
             }
             Action::DeleteRevision { name, uid } => {
                 writer.delete(Kind::Revision, name, uid, None).await
@@ -70,63 +66,41 @@ impl Applier {
             Action::AdoptRevision { name, uid } => {
                 let body = body::adopt(uid, target);
                 let content = Content::StrategicPatch;
-                writer
-                    .patch(Kind::Revision, (name, uid), "", content, &body)
-                    .await
+                writer.patch(Kind::Revision, (name, uid), "", content, &body).await
             }
             Action::AdoptPod(pod) => {
-                writer
-                    .patch_pod(pod, "", &body::adopt_pod(&pod.uid, target))
-                    .await
+                writer.patch_pod(pod, "", &body::adopt_pod(&pod.uid, target)).await
             }
             Action::ReleasePod(pod) => {
-                writer
-                    .patch_pod(pod, "", &body::release(&pod.uid, target))
-                    .await
+                writer.patch_pod(pod, "", &body::release(&pod.uid, target)).await
             }
             Action::DryRun { pod, .. } => writer.dry_run(pod).await,
             Action::CreatePod(new) => {
-                writer
-                    .create(Kind::Pod, &new.name, new.pod.text().as_bytes().to_vec())
-                    .await
+                writer.create(Kind::Pod, &new.name, new.pod.text().as_bytes().to_vec()).await
             }
             Action::DeletePod(deletion) => {
-                let PodRef {
-                    name, uid, version, ..
-                } = &deletion.pod;
+                let PodRef { name, uid, version, .. } = &deletion.pod;
                 writer.delete(Kind::Pod, name, uid, *version).await
             }
             Action::ForceDeletePod(pod) => writer.force_delete(pod).await,
             Action::LabelPod { pod, labels } => {
-                writer
-                    .patch_pod(pod, "", &body::label(&pod.uid, labels))
-                    .await
+                writer.patch_pod(pod, "", &body::label(&pod.uid, labels)).await
             }
             Action::CreateClaim(new) => {
-                writer
-                    .create(Kind::Claim, &new.name, to_bytes(&new.claim))
-                    .await
+                writer.create(Kind::Claim, &new.name, to_bytes(&new.claim)).await
             }
             Action::OwnClaim(change) => {
                 let id = (change.name.as_str(), change.uid.as_str());
                 let body = body::claim_owners(change);
-                writer
-                    .patch(Kind::Claim, id, "", Content::StrategicPatch, &body)
-                    .await
+                writer.patch(Kind::Claim, id, "", Content::StrategicPatch, &body).await
             }
-            Action::GuardPod {
-                pod,
-                label,
-                annotations,
-            } => {
+            Action::GuardPod { pod, label, annotations } => {
                 let body = body::guard(&pod.uid, label.as_deref(), annotations);
                 writer.patch_pod(pod, "", &body).await
             }
             Action::RequestMove { pod, requested } => {
                 let value = requested.then_some(names::MOVE_NODE_GOING);
-                writer
-                    .annotate(pod, &[(names::MOVE_ANNOTATION, value)])
-                    .await
+                writer.annotate(pod, &[(names::MOVE_ANNOTATION, value)]).await
             }
             Action::MarkDeleting { pod, since } => {
                 let since = since.map(|since| since.to_string());
@@ -149,20 +123,14 @@ impl Applier {
             Action::PatchInPlace(patch) => {
                 let id = (patch.pod.name.as_str(), patch.pod.uid.as_str());
                 let body = body::in_place(patch);
-                writer
-                    .patch(Kind::Pod, id, "", Content::JsonPatch, &body)
-                    .await
+                writer.patch(Kind::Pod, id, "", Content::JsonPatch, &body).await
             }
             Action::ResizePod { pod, resources } => {
-                writer
-                    .patch_pod(pod, "/resize", &body::resize(&pod.uid, resources))
-                    .await
+                writer.patch_pod(pod, "/resize", &body::resize(&pod.uid, resources)).await
             }
             Action::FinishInPlace { pod, record } => {
                 let record = body::record_text(record);
-                writer
-                    .annotate(pod, &[(names::IN_PLACE_RECORD, Some(&record))])
-                    .await
+                writer.annotate(pod, &[(names::IN_PLACE_RECORD, Some(&record))]).await
             }
             Action::ApplyBudget(budget) => writer.apply_budget(budget).await,
             Action::ProbeGuard { budget } => writer.probe_guard(budget).await,
@@ -343,8 +311,7 @@ impl WorkloadWriter<'_> {
 
     async fn patch_pod(&self, pod: &PodRef, subresource: &str, body: &Value) -> RequestResult {
         let id = (pod.name.as_str(), pod.uid.as_str());
-        self.patch(Kind::Pod, id, subresource, Content::StrategicPatch, body)
-            .await
+        self.patch(Kind::Pod, id, subresource, Content::StrategicPatch, body).await
     }
 
     async fn annotate(&self, pod: &PodRef, values: &[(&str, Option<&str>)]) -> RequestResult {
@@ -377,12 +344,7 @@ impl WorkloadWriter<'_> {
     }
 
     async fn delete_budget(&self, name: &str) -> RequestResult {
-        match self
-            .applier
-            .requests
-            .delete_unconditionally(&self.budget_path(name))
-            .await
-        {
+        match self.applier.requests.delete_unconditionally(&self.budget_path(name)).await {
             Err(Refusal::NotFound(_)) => Ok(ResponseMetadata::default()),
             result => result,
         }

@@ -16,19 +16,15 @@ use gamekeeper_core::write::{
 
 /// A strategic merge patch of a pod's annotations. An annotation whose value is None is removed.
 pub(super) fn annotate(uid: &str, annotations: &[(&str, Option<&str>)]) -> Value {
-    let annotations: Map<String, Value> = annotations
-        .iter()
-        .map(|(key, value)| ((*key).to_owned(), json!(value)))
-        .collect();
+    let annotations: Map<String, Value> =
+        annotations.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
     json!({"metadata": {"uid": uid, "annotations": annotations}})
 }
 
 /// A strategic merge patch of a pod's labels.
 pub(super) fn label(uid: &str, labels: &[(String, String)]) -> Value {
-    let labels: Map<String, Value> = labels
-        .iter()
-        .map(|(key, value)| (key.clone(), json!(value)))
-        .collect();
+    let labels: Map<String, Value> =
+        labels.iter().map(|(key, value)| (key.clone(), json!(value))).collect();
     json!({"metadata": {"uid": uid, "labels": labels}})
 }
 
@@ -128,10 +124,7 @@ pub(super) fn in_place(patch: &InPlacePatch) -> Value {
         ),
     ];
     if let Some(version) = patch.pod.version {
-        ops.push(test(
-            "/metadata/resourceVersion",
-            json!(version.to_string()),
-        ));
+        ops.push(test("/metadata/resourceVersion", json!(version.to_string())));
     }
     let tokens = patch.tokens.iter();
     ops.extend(tokens.map(|(key, mark)| test(&path("annotations", key), json!(mark))));
@@ -156,11 +149,7 @@ pub(super) fn in_place(patch: &InPlacePatch) -> Value {
 }
 
 fn image(change: &ImageChange) -> [Value; 3] {
-    let list = if change.init {
-        "initContainers"
-    } else {
-        "containers"
-    };
+    let list = if change.init { "initContainers" } else { "containers" };
     let path = |field: &str| format!("/spec/{list}/{}/{field}", change.index);
     [
         test(&path("name"), json!(change.name)),
@@ -194,20 +183,16 @@ pub(super) fn resize(uid: &str, resources: &[(String, Value)]) -> Value {
 
 /// The new ControllerRevision.
 pub(super) fn revision(new: &NewRevision, target: &Target) -> Value {
-    let mut labels: Map<String, Value> = target
-        .selector_labels
-        .iter()
-        .map(|(key, value)| (key.clone(), json!(value)))
-        .collect();
+    let mut labels: Map<String, Value> =
+        target.selector_labels.iter().map(|(key, value)| (key.clone(), json!(value))).collect();
     labels.insert(names::REVISION_LABEL.to_owned(), json!(new.name));
     let mut template = new.template.parse();
     if let Some(fields) = template.as_object_mut() {
         fields.insert("$patch".to_owned(), json!("replace"));
     }
     let causes = new.cause.iter();
-    let annotations: Map<String, Value> = causes
-        .map(|cause| (names::CHANGE_CAUSE.to_owned(), json!(cause)))
-        .collect();
+    let annotations: Map<String, Value> =
+        causes.map(|cause| (names::CHANGE_CAUSE.to_owned(), json!(cause))).collect();
     json!({
         "apiVersion": "apps/v1",
         "kind": "ControllerRevision",
@@ -227,11 +212,8 @@ pub(super) fn revision(new: &NewRevision, target: &Target) -> Value {
 pub(super) fn workload(patch: &WorkloadPatch, resource_version: &str) -> Value {
     let mut body = json!({"metadata": {"resourceVersion": resource_version}});
     if !patch.annotations.is_empty() {
-        let annotations: Map<String, Value> = patch
-            .annotations
-            .iter()
-            .map(|(key, value)| (key.clone(), json!(value)))
-            .collect();
+        let annotations: Map<String, Value> =
+            patch.annotations.iter().map(|(key, value)| (key.clone(), json!(value))).collect();
         body["metadata"]["annotations"] = Value::Object(annotations);
     }
     if let Some(paused) = patch.paused {
@@ -304,10 +286,7 @@ mod tests {
         let before = pod(&json!({names::DELETING_ANNOTATION: "true"}));
         let after = patched(&before, &in_place(&patch())).unwrap();
         assert_eq!(after["spec"]["containers"][0]["image"], "game:v2");
-        assert_eq!(
-            after["metadata"]["labels"][names::REVISION_LABEL],
-            "lobby-2"
-        );
+        assert_eq!(after["metadata"]["labels"][names::REVISION_LABEL], "lobby-2");
         let annotations = after["metadata"]["annotations"].as_object().unwrap();
         assert!(annotations.contains_key(names::IN_PLACE_RECORD));
         assert!(!annotations.contains_key(names::DELETING_ANNOTATION));
@@ -331,10 +310,7 @@ mod tests {
 
     #[test]
     fn annotations_are_added_to_a_pod_that_has_none() {
-        let bare = InPlacePatch {
-            annotated: false,
-            ..patch()
-        };
+        let bare = InPlacePatch { annotated: false, ..patch() };
         let after = patched(&pod(&Value::Null), &in_place(&bare)).unwrap();
         let annotations = after["metadata"]["annotations"].as_object().unwrap();
         assert!(annotations.contains_key(names::IN_PLACE_RECORD));
@@ -345,10 +321,8 @@ mod tests {
     #[test]
     fn an_in_place_update_fails_once_a_sidecar_token_is_withdrawn() {
         let key = "sidecars.gamekeeper.tkex.tencent.com/log".to_owned();
-        let with_token = InPlacePatch {
-            tokens: vec![(key.clone(), "with token".into())],
-            ..patch()
-        };
+        let with_token =
+            InPlacePatch { tokens: vec![(key.clone(), "with token".into())], ..patch() };
         for (mark, applies) in [("with token", true), ("withdrawn", false)] {
             let pod = pod(&json!({key.as_str(): mark}));
             assert_eq!(patched(&pod, &in_place(&with_token)).is_ok(), applies);

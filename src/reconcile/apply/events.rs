@@ -131,21 +131,13 @@ impl Events {
         now: Instant,
     ) -> Vec<(Regarding, Event)> {
         match pending {
-            PendingEvent::Pods {
-                reason,
-                done,
-                names,
-            } => {
+            PendingEvent::Pods { reason, done, names } => {
                 let pods = self.pods.entry((regarding, reason, done)).or_default();
                 pods.extend(names);
                 Vec::new()
             }
             PendingEvent::Plain(event) => {
-                let key = (
-                    regarding.clone(),
-                    event.reason.clone(),
-                    event.message.clone(),
-                );
+                let key = (regarding.clone(), event.reason.clone(), event.message.clone());
                 match self.recent.get(&key) {
                     Some(at) if now.duration_since(*at) < REPEAT_INTERVAL => Vec::new(),
                     _ => vec![(regarding, event)],
@@ -157,11 +149,9 @@ impl Events {
     /// Drops equal events during the next [`REPEAT_INTERVAL`].
     fn suppress_repeats(&mut self, regarding: Regarding, event: Event, now: Instant) {
         if self.recent.len() > QUEUE_CAPACITY {
-            self.recent
-                .retain(|_, at| now.duration_since(*at) < REPEAT_INTERVAL);
+            self.recent.retain(|_, at| now.duration_since(*at) < REPEAT_INTERVAL);
         }
-        self.recent
-            .insert((regarding, event.reason, event.message), now);
+        self.recent.insert((regarding, event.reason, event.message), now);
     }
 
     /// Returns the merged events for pods.
@@ -172,11 +162,7 @@ impl Events {
                 [name] => format!("{done} pod {name}"),
                 names => format!("{done} {} pods", names.len()),
             };
-            let event = Event {
-                warning: false,
-                reason: reason.to_owned(),
-                message,
-            };
+            let event = Event { warning: false, reason: reason.to_owned(), message };
             (regarding, event)
         };
         pods.into_iter().map(event).collect()
@@ -190,18 +176,9 @@ async fn write(
     event: &Event,
 ) -> RequestResult {
     let now = Timestamp::now();
-    let Regarding {
-        kind,
-        namespace,
-        name,
-        uid,
-    } = regarding;
+    let Regarding { kind, namespace, name, uid } = regarding;
     // By convention of the API server, events of cluster-scoped objects are in the namespace default.
-    let event_namespace = if namespace.is_empty() {
-        "default"
-    } else {
-        namespace
-    };
+    let event_namespace = if namespace.is_empty() { "default" } else { namespace };
     let mut note = event.message.clone();
     note.truncate(note.floor_char_boundary(MAX_NOTE_BYTES));
     let body = json!({
@@ -275,11 +252,7 @@ mod tests {
     fn the_events_for_many_pods_are_merged() {
         let mut events = Events::default();
         let now = Instant::now();
-        assert!(
-            events
-                .add(regarding(), created(&["a", "b"]), now)
-                .is_empty()
-        );
+        assert!(events.add(regarding(), created(&["a", "b"]), now).is_empty());
         assert!(events.add(regarding(), created(&["c"]), now).is_empty());
         let merged = events.flush();
         assert_eq!(merged.len(), 1);

@@ -21,15 +21,13 @@ use gamekeeper_core::workload::Ending;
 use gamekeeper_core::write::{Action, DeletionReason, Ground};
 
 /// The histogram buckets of bk-bcs, in seconds.
-pub(crate) const BUCKETS: [f64; 11] = [
-    0.001, 0.01, 0.1, 0.5, 1.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0,
-];
+pub(crate) const BUCKETS: [f64; 11] =
+    [0.001, 0.01, 0.1, 0.5, 1.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0];
 
 /// The histogram buckets for the duration of planning, in seconds. They suit workloads with one pod, workloads with
 /// more than ten thousand pods, and everything in between.
-const PLANNING_BUCKETS: [f64; 11] = [
-    0.0001, 0.0005, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
-];
+const PLANNING_BUCKETS: [f64; 11] =
+    [0.0001, 0.0005, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0];
 
 /// How long the counts of guarded pods that ended are kept after their workload is deleted. A workload disappears
 /// together with its last pod, so without this delay Prometheus could not scrape the last count.
@@ -60,9 +58,7 @@ pub(crate) struct WorkloadLabels {
 
 impl EncodeLabelSet for WorkloadLabels {
     fn encode(&self, to: &mut LabelSetEncoder<'_>) -> fmt::Result {
-        let Self {
-            namespace, name, ..
-        } = self;
+        let Self { namespace, name, .. } = self;
         match self.kind {
             WorkloadKind::GameDeployment => {
                 ("gd", format!("{namespace}/{name}")).encode(to.encode_label())
@@ -219,8 +215,7 @@ impl Default for Metrics {
 impl Metrics {
     pub(crate) fn reconciled(&self, workload: WorkloadLabels, is_success: bool, took: Duration) {
         let status = ResultLabel::of(is_success);
-        self.reconciles
-            .observe(ResultLabels { workload, status }, took);
+        self.reconciles.observe(ResultLabels { workload, status }, took);
     }
 
     /// Records how long a reconcile waited until the cache had observed the last writes for a workload.
@@ -241,8 +236,7 @@ impl Metrics {
         }
         for ending in pods {
             let why = why_ended(*ending);
-            self.guarded
-                .increment(GuardedLabels::new(workload.clone(), why));
+            self.guarded.increment(GuardedLabels::new(workload.clone(), why));
         }
     }
 
@@ -263,8 +257,7 @@ impl Metrics {
         match action {
             Action::CreatePod(_) => {
                 let workload = target.labels();
-                self.creations
-                    .observe(ResultLabels { workload, status }, took);
+                self.creations.observe(ResultLabels { workload, status }, took);
             }
             Action::DeletePod(it) => {
                 let action = PodAction::deletion(target.kind, it.reason);
@@ -276,13 +269,11 @@ impl Metrics {
                     Ground::NoHook | Ground::Hook | Ground::NothingRuns => None,
                 };
                 if let Some(why) = why.filter(|_| result.is_ok()) {
-                    self.guarded
-                        .increment(GuardedLabels::new(target.labels(), why));
+                    self.guarded.increment(GuardedLabels::new(target.labels(), why));
                 }
             }
             Action::ForceDeletePod(_) => {
-                self.deletions
-                    .observe(pod_labels(PodAction::forceDeletePod), took);
+                self.deletions.observe(pod_labels(PodAction::forceDeletePod), took);
             }
             Action::PatchInPlace(patch) => {
                 let action = match patch.record.hot {
@@ -363,14 +354,11 @@ impl Collector for Metrics {
         let help = "Duration of creating a pod's HookRun";
         self.hooks.encode(&mut to, name, help)?;
         let help = "Time that a reconcile waited until the cache showed the operator's last writes for the workload";
-        self.lag
-            .encode(&mut to, "gamekeeper_cache_lag_seconds", help)?;
+        self.lag.encode(&mut to, "gamekeeper_cache_lag_seconds", help)?;
         let help = "Duration of planning: reading the cache and deciding";
-        self.plans
-            .encode(&mut to, "gamekeeper_planning_duration_seconds", help)?;
+        self.plans.encode(&mut to, "gamekeeper_planning_duration_seconds", help)?;
         let help = "Guarded pods that ended before their hook succeeded";
-        self.guarded
-            .encode(&mut to, "gamekeeper_guarded_pods_ended", help)
+        self.guarded.encode(&mut to, "gamekeeper_guarded_pods_ended", help)
     }
 }
 

@@ -173,12 +173,7 @@ impl Applier {
         metrics: Metrics,
         keep_unstored: KeepUnstored,
     ) -> Self {
-        Self {
-            requests,
-            events,
-            metrics,
-            keep_unstored,
-        }
+        Self { requests, events, metrics, keep_unstored }
     }
 }
 

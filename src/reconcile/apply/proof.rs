@@ -51,11 +51,7 @@ pub(crate) struct AdaptiveTimeout {
 
 impl AdaptiveTimeout {
     pub(crate) fn new(usual: Duration) -> Self {
-        Self {
-            usual,
-            limit: usual,
-            last_late: None,
-        }
+        Self { usual, limit: usual, last_late: None }
     }
 
     /// Whether something that began at `started` and has just ended was in time. If not, the timeout doubles.
@@ -103,9 +99,7 @@ pub(super) struct Proof {
 impl Proof {
     /// A proof for these actions that is valid until `until`, unless it is renewed.
     pub(super) fn until(until: Instant, actions: &[Action]) -> Self {
-        let waiting = actions
-            .iter()
-            .filter(|action| action.depends_on_workload_alone());
+        let waiting = actions.iter().filter(|action| action.depends_on_workload_alone());
         Self {
             started: Instant::now(),
             until,
@@ -180,9 +174,7 @@ pub(super) async fn prove(
 ) -> Result<Instant, Stop> {
     let requested = Instant::now();
     let current = applier.requests.get(&target.path()).await?;
-    let Target {
-        uid, generation, ..
-    } = target;
+    let Target { uid, generation, .. } = target;
     let deleting = current.deletion_timestamp.is_some();
     if current.uid != *uid || current.generation != *generation || deleting != target.deleting {
         return Err(Stop::Conflict(format!(

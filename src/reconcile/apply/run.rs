@@ -86,13 +86,7 @@ impl Applier {
         memory: &mut Memory,
         on_write: &(dyn Fn(Write) + Send + Sync),
     ) -> Report {
-        let Plan {
-            actions,
-            status,
-            status_first,
-            events,
-            ..
-        } = plan;
+        let Plan { actions, status, status_first, events, .. } = plan;
         let is_in_time = memory.planning_timeout.accepts(target.read_at);
         let decided_at = is_in_time.then(Instant::now);
         let mut execution = Execution {
@@ -113,14 +107,10 @@ impl Applier {
         let is_status_delayed = execution.status.is_some();
         if !is_status_delayed {
             for event in events {
-                self.events
-                    .publish(&*execution.target, PendingEvent::Plain(event));
+                self.events.publish(&*execution.target, PendingEvent::Plain(event));
             }
         }
-        Report {
-            outcome,
-            status_due: is_status_delayed.then(|| next_status_write(memory)),
-        }
+        Report { outcome, status_due: is_status_delayed.then(|| next_status_write(memory)) }
     }
 }
 
@@ -152,9 +142,8 @@ impl<S: Serialize> Execution<'_, S> {
         actions: Vec<Action>,
         status_first: bool,
     ) -> Result<ApplyOutcome, Stop> {
-        let (before_status, mut after_status): (Vec<_>, Vec<_>) = actions
-            .into_iter()
-            .partition(|action| action.phase() == Phase::Before);
+        let (before_status, mut after_status): (Vec<_>, Vec<_>) =
+            actions.into_iter().partition(|action| action.phase() == Phase::Before);
         let generation = self.target.generation;
         if before_status.iter().any(needs_proof) {
             self.prove().await?;
@@ -206,9 +195,7 @@ impl<S: Serialize> Execution<'_, S> {
             if matches!(result, Err(Refusal::Late(_))) {
                 return Err(TooLate);
             }
-            applier
-                .metrics
-                .wrote(target, action, &result, started.elapsed());
+            applier.metrics.wrote(target, action, &result, started.elapsed());
             let sequel = result.as_ref().ok().and_then(|it| sequel(action, it, now));
             if result.is_ok() && matches!(action, Action::ProbeGuard { .. }) {
                 let others = applier.other_budgets(target).await;
@@ -274,14 +261,7 @@ impl<S: Serialize> Execution<'_, S> {
         let Some(status) = &self.status else {
             return Ok(());
         };
-        let Target {
-            kind,
-            name,
-            namespace,
-            uid,
-            resource_version,
-            ..
-        } = &*self.target;
+        let Target { kind, name, namespace, uid, resource_version, .. } = &*self.target;
         let body = serde_json::json!({
             "apiVersion": API_VERSION,
             "kind": kind.as_str(),
@@ -327,12 +307,8 @@ fn sequel(action: &Action, response: &ResponseMetadata, now: Timestamp) -> Optio
             allowed_until: None,
         })),
         // A probe before this write would examine the previous budget.
-        Action::ApplyBudget(budget) => Some(Action::ProbeGuard {
-            budget: budget.name.clone(),
-        }),
-        Action::CloseGate {
-            then: Some(patch), ..
-        } => {
+        Action::ApplyBudget(budget) => Some(Action::ProbeGuard { budget: budget.name.clone() }),
+        Action::CloseGate { then: Some(patch), .. } => {
             let mut patch = InPlacePatch::clone(patch);
             patch.record.gate_closed_at = Some(whole_second(now));
             // The pod was unchanged when its gate was closed, and must not have changed since.

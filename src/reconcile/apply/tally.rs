@@ -130,8 +130,7 @@ impl Tally {
             Action::CreatePod(new) => {
                 self.created.push(new.name.clone());
                 self.accepted.insert(new.revision.clone());
-                self.verdicts
-                    .insert(new.revision.clone(), Verdict::Accepted);
+                self.verdicts.insert(new.revision.clone(), Verdict::Accepted);
             }
             Action::DryRun { revision, .. } => {
                 self.verdicts.insert(revision.clone(), Verdict::Accepted);
@@ -222,10 +221,7 @@ impl Tally {
 
     /// Records the verdict that pods of a revision are refused.
     fn record_refused(&mut self, revision: &str, message: &str) {
-        let refused = Verdict::Refused {
-            message: message.to_owned(),
-            at: Timestamp::now(),
-        };
+        let refused = Verdict::Refused { message: message.to_owned(), at: Timestamp::now() };
         self.verdicts.insert(revision.to_owned(), refused);
     }
 
@@ -233,11 +229,7 @@ impl Tally {
     pub(super) fn events(&mut self) -> Vec<PendingEvent> {
         let pods = |reason, done, names: &mut Vec<String>| {
             let names = std::mem::take(names);
-            (!names.is_empty()).then_some(PendingEvent::Pods {
-                reason,
-                done,
-                names,
-            })
+            (!names.is_empty()).then_some(PendingEvent::Pods { reason, done, names })
         };
         [
             pods("SuccessfulCreate", "created", &mut self.created),
@@ -276,10 +268,7 @@ impl Tally {
         if let Some(message) = self.rejected {
             return match self.void {
                 true => Err(Stop::Failed(message, None)),
-                false => Ok(ApplyOutcome::Failed {
-                    message,
-                    after: None,
-                }),
+                false => Ok(ApplyOutcome::Failed { message, after: None }),
             };
         }
         if let Some(message) = self.conflict {

@@ -104,13 +104,7 @@ impl Harness {
         let on_write = |write| self.writes.lock().unwrap().push(write);
         let old_status = json!({"replicas": 0});
         self.applier
-            .carry_out(
-                &mut self.target,
-                plan,
-                Some(&old_status),
-                &mut self.memory,
-                &on_write,
-            )
+            .carry_out(&mut self.target, plan, Some(&old_status), &mut self.memory, &on_write)
             .await
     }
 
@@ -183,12 +177,7 @@ fn replace(n: usize) -> Action {
 }
 
 fn pod(name: &str) -> PodRef {
-    PodRef {
-        name: name.into(),
-        uid: format!("uid-{name}"),
-        version: None,
-        allowed_until: None,
-    }
+    PodRef { name: name.into(), uid: format!("uid-{name}"), version: None, allowed_until: None }
 }
 
 /// The number of pods that were created since the last call.
@@ -198,10 +187,7 @@ fn created(harness: &Harness) -> usize {
 }
 
 fn plan(actions: Vec<Action>) -> Plan<Value> {
-    Plan {
-        actions,
-        ..Plan::nothing()
-    }
+    Plan { actions, ..Plan::nothing() }
 }
 
 /// An action that closes a pod's gate and then changes the pod.
@@ -225,9 +211,5 @@ fn change(pod: PodRef) -> Action {
 
 /// The same state, with an API server that accepts everything.
 fn accepting_from_now_on(previous: Harness) -> Harness {
-    Harness {
-        memory: previous.memory,
-        target: previous.target,
-        ..Harness::new(accepting)
-    }
+    Harness { memory: previous.memory, target: previous.target, ..Harness::new(accepting) }
 }

@@ -59,10 +59,7 @@ mod tests {
             pod.is_game_pod()
         };
         let owner = |api_version: &str, kind: &str| json!([{"apiVersion": api_version, "kind": kind, "uid": "u", "controller": true}]);
-        assert!(is_game_pod(owner(
-            "tkex.tencent.com/v1alpha1",
-            "GameStatefulSet"
-        )));
+        assert!(is_game_pod(owner("tkex.tencent.com/v1alpha1", "GameStatefulSet")));
         assert!(!is_game_pod(owner("apps/v1", "DaemonSet")));
         assert!(!is_game_pod(Value::Null));
     }

@@ -67,9 +67,9 @@ impl Clusters {
     pub(super) async fn check_drained(&self, node: &str) -> Result<(), Stop> {
         match remaining_game_pod(&self.requests, node).await? {
             None => Ok(()),
-            Some(pod) => Err(Stop::Conflict(format!(
-                "pod {pod} is on node {node}, but not in the cache"
-            ))),
+            Some(pod) => {
+                Err(Stop::Conflict(format!("pod {pod} is on node {node}, but not in the cache")))
+            }
         }
     }
 }

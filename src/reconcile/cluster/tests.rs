@@ -24,10 +24,7 @@ fn controller(generation_after_dry_run: i64) -> (Clusters, Sent) {
     let recorded = Arc::clone(&sent);
     let generation = Arc::new(Mutex::new(1));
     let server = service_fn(move |request: Request<Body>| {
-        let is_dry_run = request
-            .uri()
-            .query()
-            .is_some_and(|it| it.contains("dryRun"));
+        let is_dry_run = request.uri().query().is_some_and(|it| it.contains("dryRun"));
         if !is_dry_run && *request.method() != Method::GET {
             let line = format!("{} {}", request.method(), request.uri().path());
             let before = request.extensions().get::<SendBefore>();
@@ -100,10 +97,7 @@ async fn each_write_is_sent_within_half_a_second_of_a_proof() {
         ClusterAction::SetFinalizer(true),
         start(None),
         ClusterAction::MovePod(pod),
-        ClusterAction::DeleteHookRun {
-            name: "old".to_owned(),
-            uid: "o".to_owned(),
-        },
+        ClusterAction::DeleteHookRun { name: "old".to_owned(), uid: "o".to_owned() },
         start(Some("node-1")),
     ];
     let written = clusters.write(&cluster(), None, actions).await;
@@ -121,10 +115,7 @@ async fn each_write_is_sent_within_half_a_second_of_a_proof() {
             format!("POST {runs}"),
         ]
     );
-    assert!(
-        sent.iter()
-            .all(|(_, left)| left.is_some_and(|left| left <= PROOF_LIFETIME))
-    );
+    assert!(sent.iter().all(|(_, left)| left.is_some_and(|left| left <= PROOF_LIFETIME)));
 }
 
 #[test]

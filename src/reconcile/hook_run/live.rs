@@ -141,8 +141,7 @@ impl Live {
         let now = self.clock.now();
         let spec = &run.object.spec;
         let measured = std::mem::take(&mut self.measured);
-        self.running
-            .retain(|(metric, _)| measured.iter().all(|ended| ended.metric != *metric));
+        self.running.retain(|(metric, _)| measured.iter().all(|ended| ended.metric != *metric));
         let running: BTreeSet<usize> = self.running.iter().map(|(metric, _)| *metric).collect();
         let (generation, rules) = &self.rules;
         let next = assess(spec, rules, &self.status, &measured, &running, now);
@@ -159,8 +158,7 @@ impl Live {
             job: job_in_progress(status, &spec.metrics[metric]).cloned(),
         };
         let stop = next.stop.into_iter();
-        self.stopping
-            .extend(stop.map(|metric| call(&self.status, metric)));
+        self.stopping.extend(stop.map(|metric| call(&self.status, metric)));
         if self.status.phase.is_completed() {
             self.end_calls();
             if self.unsaved.is_none() {
@@ -258,12 +256,7 @@ impl Live {
     /// The phase in which the run ended, and how long it took; None if it has not ended, or had ended before it was
     /// resumed.
     pub(super) fn ended(&self) -> Option<(HookPhase, Duration)> {
-        let HookRunStatus {
-            phase,
-            started_at,
-            finished_at,
-            ..
-        } = &self.status;
+        let HookRunStatus { phase, started_at, finished_at, .. } = &self.status;
         let took = match (started_at, finished_at) {
             (Some(started), Some(finished)) => finished.0.duration_since(started.0),
             _ => SignedDuration::ZERO,
@@ -305,10 +298,7 @@ fn hash(status: &HookRunStatus) -> u64 {
 
 /// The latest time in a status.
 fn newest(status: &HookRunStatus) -> Option<Timestamp> {
-    let measurements = status
-        .metric_results
-        .iter()
-        .flat_map(|result| &result.measurements);
+    let measurements = status.metric_results.iter().flat_map(|result| &result.measurements);
     measurements
         .filter_map(|measurement| measurement.finished_at.as_ref())
         .chain(&status.started_at)
@@ -325,10 +315,7 @@ struct Clock {
 
 impl Clock {
     fn not_before(earliest: Option<Timestamp>, now: Timestamp) -> Self {
-        Clock {
-            base: earliest.map_or(now, |earliest| earliest.max(now)),
-            since: Instant::now(),
-        }
+        Clock { base: earliest.map_or(now, |earliest| earliest.max(now)), since: Instant::now() }
     }
 
     fn now(&self) -> Timestamp {
@@ -339,8 +326,6 @@ impl Clock {
     /// The instant at which this clock shows the given time.
     fn instant(&self, at: Timestamp) -> Instant {
         let ahead = Duration::try_from(at.duration_since(self.base)).unwrap_or_default();
-        self.since
-            .checked_add(ahead)
-            .unwrap_or_else(|| self.since + Duration::from_secs(86_400))
+        self.since.checked_add(ahead).unwrap_or_else(|| self.since + Duration::from_secs(86_400))
     }
 }

@@ -59,10 +59,7 @@ impl RunOwner {
     }
 
     pub(crate) fn workload(kind: WorkloadKind, namespace: &str, name: &str) -> Self {
-        Self {
-            namespace: namespace.to_owned(),
-            owner: self::name(kind, name),
-        }
+        Self { namespace: namespace.to_owned(), owner: self::name(kind, name) }
     }
 }
 
@@ -114,8 +111,7 @@ impl Default for HookMetrics {
 impl HookMetrics {
     pub(super) fn reconciled(&self, run_owner: RunOwner, is_success: bool, took: Duration) {
         let ((run_owner, _), status) = (self.bounded(run_owner, ""), ResultLabel::of(is_success));
-        self.reconciles
-            .observe(ReconcileLabels { run_owner, status }, took);
+        self.reconciles.observe(ReconcileLabels { run_owner, status }, took);
     }
 
     pub(super) fn ended(
@@ -145,17 +141,9 @@ impl HookMetrics {
         phase: HookPhase,
         took: Duration,
     ) {
-        let metric = if run_owner.owner.is_empty() {
-            ""
-        } else {
-            metric
-        };
+        let metric = if run_owner.owner.is_empty() { "" } else { metric };
         let (run_owner, metric) = self.bounded(run_owner, metric);
-        let labels = MeasurementLabels {
-            run_owner,
-            metric,
-            phase: phase.to_string(),
-        };
+        let labels = MeasurementLabels { run_owner, metric, phase: phase.to_string() };
         self.measurements.observe(labels, took);
     }
 
@@ -174,10 +162,7 @@ impl HookMetrics {
 
     pub(crate) fn retain(&self, owners: &BTreeSet<RunOwner>) {
         self.pairs().retain(|namespace, pairs| {
-            let mut run_owner = RunOwner {
-                namespace: namespace.clone(),
-                owner: String::new(),
-            };
+            let mut run_owner = RunOwner { namespace: namespace.clone(), owner: String::new() };
             pairs.retain(|(owner, _)| {
                 run_owner.owner.clone_from(owner);
                 owners.contains(&run_owner)
@@ -186,8 +171,7 @@ impl HookMetrics {
         });
         self.reconciles.retain(|it| owners.contains(&it.run_owner));
         self.runs.retain(|it| owners.contains(&it.run_owner));
-        self.measurements
-            .retain(|it| owners.contains(&it.run_owner));
+        self.measurements.retain(|it| owners.contains(&it.run_owner));
     }
 
     fn pairs(&self) -> MutexGuard<'_, BTreeMap<String, Pairs>> {
@@ -205,8 +189,7 @@ impl Collector for HookMetrics {
     fn encode(&self, mut to: DescriptorEncoder<'_>) -> fmt::Result {
         let to = &mut to;
         let name = "bkbcs_hook_reconcile_duration_seconds";
-        self.reconciles
-            .encode(to, name, "Duration of one reconcile of a HookRun")?;
+        self.reconciles.encode(to, name, "Duration of one reconcile of a HookRun")?;
         let name = "bkbcs_hook_hookrun_exec_duration_seconds";
         let help = "Duration of a HookRun from start to end";
         self.runs.encode_with_extremes(to, name, help)?;
@@ -239,10 +222,7 @@ mod tests {
         let owner = |api: &str, kind: &str, uid: &str, controller: bool| json!([{"apiVersion": api, "kind": kind, "name": "lobby", "uid": uid, "controller": controller}]);
         let ours = "tkex.tencent.com/v1alpha1";
         for (owners, expected) in [
-            (
-                owner(ours, "GameDeployment", "u-1", true),
-                "GameDeployment|lobby",
-            ),
+            (owner(ours, "GameDeployment", "u-1", true), "GameDeployment|lobby"),
             (owner(ours, "GameDeployment", "u-2", true), ""),
             (owner(ours, "GameDeployment", "u-1", false), ""),
             (owner(ours, "Anything", "u-1", true), ""),
@@ -271,19 +251,9 @@ mod tests {
             |namespace: &str| RunOwner::workload(WorkloadKind::GameDeployment, namespace, "lobby");
         for number in 0..3 * MAX_PAIRS {
             let metric = format!("metric-{number}");
-            metrics.measured(
-                lobby_in("greedy"),
-                &metric,
-                HookPhase::Successful,
-                Duration::ZERO,
-            );
+            metrics.measured(lobby_in("greedy"), &metric, HookPhase::Successful, Duration::ZERO);
         }
-        metrics.measured(
-            lobby_in("other"),
-            "players",
-            HookPhase::Successful,
-            Duration::ZERO,
-        );
+        metrics.measured(lobby_in("other"), "players", HookPhase::Successful, Duration::ZERO);
         let count = "bkbcs_hook_metric_exec_duration_seconds_count";
         let greedy = format!("{count}{{namespace=\"greedy\"");
         assert_eq!(count_lines(&metrics, &greedy), MAX_PAIRS + 1);
@@ -293,18 +263,7 @@ mod tests {
         assert_eq!(count_lines(&metrics, &other), 1);
         metrics.retain(&BTreeSet::from([lobby_in("other")]));
         assert_eq!(count_lines(&metrics, &greedy), 0);
-        metrics.measured(
-            lobby_in("greedy"),
-            "again",
-            HookPhase::Successful,
-            Duration::ZERO,
-        );
-        assert_eq!(
-            count_lines(
-                &metrics,
-                &format!("{greedy},owner=\"GameDeployment|lobby\"")
-            ),
-            1
-        );
+        metrics.measured(lobby_in("greedy"), "again", HookPhase::Successful, Duration::ZERO);
+        assert_eq!(count_lines(&metrics, &format!("{greedy},owner=\"GameDeployment|lobby\"")), 1);
     }
 }

@@ -56,11 +56,7 @@ pub(crate) struct HookRuns {
 }
 
 /// The limits on concurrent status writes.
-const WRITE_CAPACITY: Capacity = Capacity {
-    shared: 64,
-    per_namespace: 48,
-    reserved: 4,
-};
+const WRITE_CAPACITY: Capacity = Capacity { shared: 64, per_namespace: 48, reserved: 4 };
 /// How many bytes of HookRuns are written per second and namespace, and how many at once. With each status, etcd stores
 /// the whole object again, and keeps all versions for up to ten minutes.
 const BYTES_PER_SECOND: u64 = 1 << 20;
@@ -96,10 +92,7 @@ impl HookRuns {
         if let Some(unreadable) = self.cache.hook_runs.unreadable(&key) {
             self.runs.remove(&key);
             let _permit = self.writes.take(&key.namespace).await;
-            return self
-                .unreadable
-                .report(Kind::HookRun, &key, &unreadable)
-                .await;
+            return self.unreadable.report(Kind::HookRun, &key, &unreadable).await;
         }
         let run = self.cache.hook_run(&key);
         let next = match self.advance(&key) {
@@ -118,8 +111,7 @@ impl HookRuns {
         };
         if let Some(run) = run {
             let is_success = !matches!(next, Requeue::Retry(_));
-            self.metrics
-                .reconciled(self.owner(&run.object), is_success, start.elapsed());
+            self.metrics.reconciled(self.owner(&run.object), is_success, start.elapsed());
         }
         next
     }
@@ -153,9 +145,7 @@ impl HookRuns {
 
     /// Waits until the namespace may write the status of this run.
     async fn wait_for_bytes(&self, key: &ObjectKey) {
-        let written = self
-            .runs
-            .visit(key, |live| (live.write_size(), live.has_ended()));
+        let written = self.runs.visit(key, |live| (live.write_size(), live.has_ended()));
         let Some((bytes, has_ended)) = written else {
             return;
         };
@@ -196,16 +186,13 @@ impl HookRuns {
     /// Makes a measurement, then adds its run to the queue.
     async fn measure(self: Arc<Self>, key: ObjectKey, call: Call, started: Timestamp) {
         let start = Instant::now();
-        let measured = AssertUnwindSafe(self.probe.measure(&call))
-            .catch_unwind()
-            .await;
+        let measured = AssertUnwindSafe(self.probe.measure(&call)).catch_unwind().await;
         let outcome =
             measured.unwrap_or_else(|_| Outcome::error("internal error (bug in gamekeeper)"));
         debug!(run = %key, call.number, ?outcome, "measured");
         let metric = &call.run.spec.metrics[call.metric].name;
         let took = start.elapsed();
-        self.metrics
-            .measured(self.owner(&call.run), metric, outcome.phase, took);
+        self.metrics.measured(self.owner(&call.run), metric, outcome.phase, took);
         self.runs.visit(&key, |live| {
             live.record_measurement(call.run.metadata.uid.as_deref(), |finished| Measured {
                 metric: call.metric,
@@ -224,12 +211,7 @@ impl HookRuns {
         let Some(status_patch) = self.runs.visit(key, |live| live.status_patch()) else {
             return Requeue::Settled(None);
         };
-        let StatusPatch {
-            uid,
-            status,
-            body,
-            hash,
-        } = status_patch;
+        let StatusPatch { uid, status, body, hash } = status_patch;
         // Another run may have this name by now. The status must not be written to that run.
         let unstored = self.cache.unstored_runs.get(key);
         let unstored = unstored.filter(|run| run.uid() == uid);
@@ -247,9 +229,9 @@ impl HookRuns {
         }
         match written {
             Ok(written) => {
-                let recorded = self.runs.visit(key, |live| {
-                    (live.record_write(written.version(), hash), live.ended())
-                });
+                let recorded = self
+                    .runs
+                    .visit(key, |live| (live.record_write(written.version(), hash), live.ended()));
                 let (measurements_wait, ended) = recorded.unwrap_or_default();
                 if let Some((phase, took)) = ended
                     && let Some(run) = self.cache.hook_run(key)
@@ -288,11 +270,7 @@ impl HookRuns {
         let namespace = run.namespace();
         let pod_uid = run.object.annotations().get(names::RUN_POD_UID);
         if let (true, Some(uid)) = (status.phase.is_completed(), pod_uid) {
-            let pods = self
-                .cache
-                .pods
-                .store()
-                .controlled_by(namespace, run.controller());
+            let pods = self.cache.pods.store().controlled_by(namespace, run.controller());
             if let Some(pod) = pods.iter().find(|pod| pod.uid() == uid) {
                 let path = Kind::Pod.path(namespace, pod.name());
                 let result = json!({
@@ -337,8 +315,7 @@ impl HookRuns {
 
     fn owner(&self, run: &HookRun) -> RunOwner {
         RunOwner::of(run, |kind, namespace, owner| {
-            self.cache
-                .has_workload(kind, namespace, &owner.name, &owner.uid)
+            self.cache.has_workload(kind, namespace, &owner.name, &owner.uid)
         })
     }
 }

@@ -21,18 +21,9 @@ pub(super) struct PodPatch {
 
 impl PodPatch {
     pub(super) fn of(set: &Sidecars, write: &MarkWrite, now: Timestamp) -> Self {
-        let MatchedPod {
-            namespace,
-            name,
-            uid,
-            running,
-            ..
-        } = write.pod;
+        let MatchedPod { namespace, name, uid, running, .. } = write.pod;
         let (content, body) = match running.as_deref().filter(|_| write.updates) {
-            Some(running) => (
-                Content::StrategicPatch,
-                update_patch(set, write, running, now),
-            ),
+            Some(running) => (Content::StrategicPatch, update_patch(set, write, running, now)),
             None => (Content::JsonPatch, mark_patch(set, write)),
         };
         Self {

@@ -32,11 +32,7 @@ struct Server {
 
 impl Server {
     fn new(refuse: Refuse) -> Arc<Self> {
-        Arc::new(Self {
-            generation: AtomicI64::new(1),
-            refuse,
-            sent: Mutex::default(),
-        })
+        Arc::new(Self { generation: AtomicI64::new(1), refuse, sent: Mutex::default() })
     }
 
     /// Responds after 200 ms to a patch, and immediately to other requests.
@@ -140,12 +136,7 @@ impl World {
         let namespace = Arc::new(CachedNamespace::from(namespace));
         router.namespace(&(None, Some(namespace)));
         cache.set_revisions.show(1, Vec::new());
-        let world = Self {
-            server,
-            cache,
-            router,
-            controller: Arc::new(controller),
-        };
+        let world = Self { server, cache, router, controller: Arc::new(controller) };
         world.show(set);
         world
     }
@@ -178,9 +169,7 @@ impl World {
         revision["metadata"]["resourceVersion"] = json!(version.to_string());
         let revision = serde_json::from_value(revision).expect("a revision");
         let revision = CachedSetRevision::new(revision);
-        self.cache
-            .set_revisions
-            .show(version, vec![revision.clone()]);
+        self.cache.set_revisions.show(version, vec![revision.clone()]);
         self.router.set_revision(&(None, Some(Arc::new(revision))));
     }
 
@@ -234,8 +223,7 @@ fn pod(name: &str, set: &SidecarSet) -> Value {
 async fn a_refused_pod_is_named_in_the_status_and_does_not_hold_the_others_back() {
     let set = set(log("log:2"), json!({}));
     let world = World::recorded(set.clone(), |line| {
-        line.ends_with("/pods/a")
-            .then_some((403, "log:2 is not signed"))
+        line.ends_with("/pods/a").then_some((403, "log:2 is not signed"))
     })
     .await;
     world.show_pods(&[pod("a", &set), pod("b", &set)]);
@@ -244,9 +232,7 @@ async fn a_refused_pod_is_named_in_the_status_and_does_not_hold_the_others_back(
     world.reconcile().await;
     let statuses = world.server.sent().clone();
     assert_eq!(world.server.patched(), ["b"]);
-    let mut statuses = statuses
-        .iter()
-        .filter(|(line, _)| line.ends_with("/status"));
+    let mut statuses = statuses.iter().filter(|(line, _)| line.ends_with("/status"));
     let (_, status) = statuses.next_back().expect("a status");
     let progressing = &status["status"]["conditions"][1];
     let expected = "the API server refuses to update a pod: web/a: log:2 is not signed";

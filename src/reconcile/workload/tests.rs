@@ -25,12 +25,7 @@ fn controller() -> Workloads<GameDeployment> {
     let metrics = Metrics::default();
     let keep_unstored = Arc::new(|_| {});
     let shared = Shared {
-        applier: Applier::new(
-            requests.clone(),
-            events.clone(),
-            metrics.clone(),
-            keep_unstored,
-        ),
+        applier: Applier::new(requests.clone(), events.clone(), metrics.clone(), keep_unstored),
         unreadable: UnreadableReporter::new(requests, events),
         metrics,
         planners: Arc::new(Planners::start().expect("threads")),

@@ -23,11 +23,7 @@ pub(crate) struct ByteRate {
 
 impl ByteRate {
     pub(crate) fn new(per_second: u64, burst: u64) -> Self {
-        ByteRate {
-            per_second,
-            burst,
-            whole: Mutex::default(),
-        }
+        ByteRate { per_second, burst, whole: Mutex::default() }
     }
 
     /// Waits until the namespace may write, and counts the bytes.
@@ -50,10 +46,7 @@ impl ByteRate {
         let start = (*at).max(now);
         *at = start + self.time_for(bytes);
         // Until then, less than nothing is left.
-        start
-            .checked_sub(self.time_for(self.burst))
-            .unwrap_or(now)
-            .max(now)
+        start.checked_sub(self.time_for(self.burst)).unwrap_or(now).max(now)
     }
 
     fn time_for(&self, bytes: u64) -> Duration {

@@ -83,19 +83,12 @@ impl NamespaceLimiter {
     }
 
     fn namespace(&self, name: &str) -> Namespace {
-        let mut known = self
-            .namespaces
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() > MAX_IDLE_NAMESPACES {
             // Holders and waiters of permits have clones of the semaphores.
             known.retain(|_, it| Arc::strong_count(&it.share) + Arc::strong_count(&it.own) > 2);
         }
-        let Capacity {
-            per_namespace,
-            reserved,
-            ..
-        } = self.capacity;
+        let Capacity { per_namespace, reserved, .. } = self.capacity;
         let new = || Namespace {
             share: Arc::new(Semaphore::new(per_namespace)),
             own: Arc::new(Semaphore::new(reserved)),
@@ -113,11 +106,7 @@ mod tests {
     use super::*;
 
     fn limiter() -> NamespaceLimiter {
-        NamespaceLimiter::new(Capacity {
-            shared: 8,
-            per_namespace: 6,
-            reserved: 1,
-        })
+        NamespaceLimiter::new(Capacity { shared: 8, per_namespace: 6, reserved: 1 })
     }
 
     #[tokio::test]
@@ -193,13 +182,9 @@ mod tests {
 
         /// The number of permits that are taken.
         pub(crate) fn taken(&self) -> usize {
-            let Capacity {
-                shared, reserved, ..
-            } = self.capacity;
+            let Capacity { shared, reserved, .. } = self.capacity;
             let namespaces = self.namespaces.lock().expect("namespaces");
-            let from_reserved = namespaces
-                .values()
-                .map(|it| reserved - it.own.available_permits());
+            let from_reserved = namespaces.values().map(|it| reserved - it.own.available_permits());
             shared - self.shared.available_permits() + from_reserved.sum::<usize>()
         }
     }

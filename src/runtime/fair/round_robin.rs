@@ -12,10 +12,7 @@ pub(crate) struct RoundRobin<T> {
 
 impl<T> Default for RoundRobin<T> {
     fn default() -> Self {
-        Self {
-            waiting: HashMap::new(),
-            order: VecDeque::new(),
-        }
+        Self { waiting: HashMap::new(), order: VecDeque::new() }
     }
 }
 
@@ -27,8 +24,7 @@ impl<T> RoundRobin<T> {
             return;
         }
         self.order.push_back(namespace.to_owned());
-        self.waiting
-            .insert(namespace.to_owned(), VecDeque::from([item]));
+        self.waiting.insert(namespace.to_owned(), VecDeque::from([item]));
     }
 
     /// The first item of the next namespace that is admitted, with what `admit` returned. A namespace that is not

@@ -78,10 +78,7 @@ impl Streams {
             let Some((sender, namespace)) = next else {
                 return;
             };
-            let stream = Stream {
-                streams: Arc::clone(self),
-                namespace,
-            };
+            let stream = Stream { streams: Arc::clone(self), namespace };
             // If the request was given up meanwhile, the stream is dropped here, and so goes to the next one.
             drop(sender.send(stream));
         }

@@ -42,10 +42,7 @@ pub(crate) struct LimitExceeded;
 
 impl Default for Callers {
     fn default() -> Self {
-        Callers {
-            memory: Arc::new(Semaphore::new(MAX_MEMORY)),
-            known: Mutex::default(),
-        }
+        Callers { memory: Arc::new(Semaphore::new(MAX_MEMORY)), known: Mutex::default() }
     }
 }
 
@@ -70,16 +67,11 @@ impl Callers {
 impl Caller {
     /// Counts one more connection until the permit is dropped.
     pub(super) fn connect(&self) -> Result<OwnedSemaphorePermit, LimitExceeded> {
-        Arc::clone(&self.connections)
-            .try_acquire_owned()
-            .map_err(|_| LimitExceeded)
+        Arc::clone(&self.connections).try_acquire_owned().map_err(|_| LimitExceeded)
     }
 
     pub(crate) fn budget(self: Arc<Self>) -> MemoryBudget {
-        MemoryBudget {
-            caller: self,
-            taken: Vec::new(),
-        }
+        MemoryBudget { caller: self, taken: Vec::new() }
     }
 }
 
@@ -113,10 +105,8 @@ impl MemoryBudget {
 
     /// Merges permits, so that those for many small chunks do not use much memory themselves.
     fn keep(&mut self, permit: OwnedSemaphorePermit) {
-        let same = self
-            .taken
-            .iter_mut()
-            .find(|taken| Arc::ptr_eq(taken.semaphore(), permit.semaphore()));
+        let same =
+            self.taken.iter_mut().find(|taken| Arc::ptr_eq(taken.semaphore(), permit.semaphore()));
         match same {
             Some(taken) => taken.merge(permit),
             None => self.taken.push(permit),
@@ -138,9 +128,7 @@ mod tests {
     fn only_the_caller_with_too_many_connections_is_refused() {
         let callers = Callers::default();
         let greedy = callers.caller(address(1));
-        let held: Vec<_> = (0..MAX_CONNECTIONS_PER_CALLER)
-            .map(|_| greedy.connect())
-            .collect();
+        let held: Vec<_> = (0..MAX_CONNECTIONS_PER_CALLER).map(|_| greedy.connect()).collect();
         assert!(held.iter().all(Result::is_ok));
         assert!(callers.caller(address(1)).connect().is_err());
         assert!(callers.caller(address(2)).connect().is_ok());
@@ -154,11 +142,7 @@ mod tests {
         let mut first = callers.caller(address(1)).budget();
         assert_eq!(first.take(MAX_MEMORY_PER_CALLER), Ok(()));
         let mut same_caller = callers.caller(address(1)).budget();
-        assert_eq!(
-            same_caller.take(1),
-            Err(LimitExceeded),
-            "another request of the same caller"
-        );
+        assert_eq!(same_caller.take(1), Err(LimitExceeded), "another request of the same caller");
         let mut second = callers.caller(address(2)).budget();
         assert_eq!(second.take(MAX_MEMORY_PER_CALLER), Ok(()));
         let mut third = callers.caller(address(3)).budget();
@@ -177,9 +161,6 @@ mod tests {
         let text = vec![b'x'; 8 << 20];
         let mut budget = callers.caller(address(1)).budget();
         assert_eq!(budget.take_parsed(&maps), Err(LimitExceeded));
-        assert_eq!(
-            callers.caller(address(2)).budget().take_parsed(&text),
-            Ok(())
-        );
+        assert_eq!(callers.caller(address(2)).budget().take_parsed(&text), Ok(()));
     }
 }

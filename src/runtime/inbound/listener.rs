@@ -69,11 +69,7 @@ mod tests {
         let listener = listen("[::1]:0".parse().expect("an address")).await;
         let listener = listener.expect("a listener");
         let port = listener.local_addr().expect("an address");
-        assert!(
-            TcpStream::connect(("127.0.0.1", port.port()))
-                .await
-                .is_err()
-        );
+        assert!(TcpStream::connect(("127.0.0.1", port.port())).await.is_err());
     }
 
     #[test]

@@ -142,12 +142,7 @@ impl Open {
         self.by_age.retain(|_, (_, task)| !task.is_finished());
         let is_closing =
             |(_, (activity, _)): &(&u64, &(Arc<Activity>, AbortHandle))| activity.is_closing();
-        let closing: Vec<u64> = self
-            .by_age
-            .iter()
-            .filter(is_closing)
-            .map(|it| *it.0)
-            .collect();
+        let closing: Vec<u64> = self.by_age.iter().filter(is_closing).map(|it| *it.0).collect();
         if self.by_age.len() - closing.len() <= MAX_CONNECTIONS {
             return;
         }

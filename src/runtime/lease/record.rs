@@ -36,11 +36,7 @@ impl Record {
         let since = same.map_or_else(Instant::now, |it| it.since);
         let spec = lease.spec.as_ref();
         let lasts = times.expiry_of(spec.and_then(|it| it.lease_duration_seconds));
-        Self {
-            lease,
-            since,
-            lasts,
-        }
+        Self { lease, since, lasts }
     }
 
     /// Records that the lease was deleted. Its spec still counts, because the holder may not know of the deletion.

@@ -159,9 +159,8 @@ async fn a_candidate_does_not_acquire_a_lease_that_is_renewed() {
     let server = Server::default();
     let (mut a, mut b) = (candidate(&server, "a"), candidate(&server, "b"));
     a.elector.acquire().await;
-    let election = timeout(LEASE_DURATION * 20, async {
-        tokio::join!(a.elector.hold(), b.elector.acquire())
-    });
+    let election =
+        timeout(LEASE_DURATION * 20, async { tokio::join!(a.elector.hold(), b.elector.acquire()) });
     assert!(election.await.is_err());
     assert!(a.fence.is_open());
     assert!(!b.fence.is_open());
@@ -344,12 +343,7 @@ async fn the_pauses_between_attempts_have_jitter() {
         pauses.push(began.elapsed());
     }
     let longest = RETRY_PERIOD.mul_f64(1.0 + JITTER) + Duration::from_millis(1);
-    assert!(
-        pauses
-            .iter()
-            .all(|it| (RETRY_PERIOD..=longest).contains(it)),
-        "{pauses:?}"
-    );
+    assert!(pauses.iter().all(|it| (RETRY_PERIOD..=longest).contains(it)), "{pauses:?}");
     pauses.dedup();
     assert!(pauses.len() > 1, "all retry at the same time");
 }
@@ -365,11 +359,7 @@ async fn a_candidate_waits_for_the_duration_of_the_holder_if_that_is_longer() {
         a.elector.acquire().await;
         let began = Instant::now();
         b.elector.acquire().await;
-        assert_eq!(
-            began.elapsed().as_secs(),
-            expected,
-            "{of_holder} {of_candidate}"
-        );
+        assert_eq!(began.elapsed().as_secs(), expected, "{of_holder} {of_candidate}");
         assert!(!a.fence.is_open(), "the old leader stopped before that");
     }
 }

@@ -28,10 +28,7 @@ pub(crate) type Timings<L> = Family<L, Timing>;
 
 impl<L: Ord + Clone, V: Clone> Family<L, V> {
     fn with_initial(initial: V) -> Self {
-        Self {
-            series: Arc::default(),
-            initial,
-        }
+        Self { series: Arc::default(), initial }
     }
 
     /// Adds a series before anything is counted, so that Prometheus sees the first count as an increase.
@@ -52,10 +49,7 @@ impl<L: Ord + Clone, V: Clone> Family<L, V> {
     pub(crate) fn filtered(&self, matches: impl Fn(&L) -> bool) -> Self {
         let mut series = self.lock().clone();
         series.retain(|labels, _| matches(labels));
-        Self {
-            series: Arc::new(Mutex::new(series)),
-            initial: self.initial.clone(),
-        }
+        Self { series: Arc::new(Mutex::new(series)), initial: self.initial.clone() }
     }
 
     fn change(&self, labels: L, change: impl FnOnce(&mut V)) {

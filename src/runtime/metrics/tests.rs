@@ -16,10 +16,7 @@ struct Families {
 
 impl Families {
     fn new() -> Self {
-        Self {
-            calls: Counts::default(),
-            waits: Timings::with_buckets(&[0.5, 10.0]),
-        }
+        Self { calls: Counts::default(), waits: Timings::with_buckets(&[0.5, 10.0]) }
     }
 
     fn page(self) -> String {
@@ -34,8 +31,7 @@ impl Families {
 impl Collector for Families {
     fn encode(&self, mut to: DescriptorEncoder<'_>) -> fmt::Result {
         self.calls.encode(&mut to, "calls", "Calls")?;
-        self.waits
-            .encode_with_extremes(&mut to, "wait_seconds", "Waits")
+        self.waits.encode_with_extremes(&mut to, "wait_seconds", "Waits")
     }
 }
 

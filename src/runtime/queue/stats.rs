@@ -12,9 +12,8 @@ use super::{Queue, Requeue};
 use crate::runtime::metrics::{Timing, Value, encode_family};
 
 /// The histogram buckets of client-go, in seconds.
-const BUCKETS: [f64; 12] = [
-    1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0, 1000.0,
-];
+const BUCKETS: [f64; 12] =
+    [1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0, 1000.0];
 
 #[derive(Clone, Debug)]
 pub(super) struct QueueStats {

@@ -6,11 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::*;
 
 /// The limits on concurrent reconciles in tests.
-const DEFAULT_CAPACITY: Capacity = Capacity {
-    shared: 64,
-    per_namespace: 48,
-    reserved: 4,
-};
+const DEFAULT_CAPACITY: Capacity = Capacity { shared: 64, per_namespace: 48, reserved: 4 };
 
 impl Default for Queue {
     fn default() -> Self {
@@ -71,10 +67,7 @@ async fn a_timer_fires_unless_an_event_comes_first() {
     assert_eq!(ready_key(&queue), None);
     assert_eq!(queue.next().await, key("a"));
     assert!(Instant::now() >= wake);
-    queue.done(
-        key("a"),
-        Requeue::Settled(Some(wake + Duration::from_secs(10))),
-    );
+    queue.done(key("a"), Requeue::Settled(Some(wake + Duration::from_secs(10))));
     queue.add(key("a"));
     assert_eq!(queue.next().await, key("a"));
     assert!(Instant::now() < wake + Duration::from_secs(1));
@@ -128,17 +121,9 @@ async fn each_failure_doubles_the_backoff_and_success_resets_it() {
     }
     for (pause, least) in pauses.iter().zip([0, 5, 10, 20]) {
         // Jitter, and timers that are precise to a millisecond.
-        assert!(
-            (least..=least + least / 4 + 1).contains(pause),
-            "{pauses:?}"
-        );
+        assert!((least..=least + least / 4 + 1).contains(pause), "{pauses:?}");
     }
-    assert!(
-        pauses
-            .last()
-            .is_some_and(|it| (30_000..=37_501).contains(it)),
-        "{pauses:?}"
-    );
+    assert!(pauses.last().is_some_and(|it| (30_000..=37_501).contains(it)), "{pauses:?}");
     queue.next().await;
     queue.done(key("a"), Requeue::Settled(None));
     let started = Instant::now();
@@ -187,10 +172,7 @@ async fn a_long_retry_after_is_limited() {
     queue.add(key("a"));
     ready_key(&queue);
     let started = Instant::now();
-    queue.done(
-        key("a"),
-        Requeue::Retry(Some(Duration::from_secs(u64::MAX))),
-    );
+    queue.done(key("a"), Requeue::Retry(Some(Duration::from_secs(u64::MAX))));
     assert_eq!(queue.next().await, key("a"));
     assert_eq!(started.elapsed(), MAX_RETRY_AFTER);
 }
@@ -215,11 +197,7 @@ async fn a_panic_fails_the_reconcile_of_one_object_only() {
     tokio::time::sleep(Duration::from_millis(1)).await;
     queue.add(key("good"));
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(
-        reconciled.load(Ordering::SeqCst),
-        3,
-        "bad, good, and bad again"
-    );
+    assert_eq!(reconciled.load(Ordering::SeqCst), 3, "bad, good, and bad again");
     stop.send(true).unwrap();
     worker.await.unwrap();
 }
@@ -228,9 +206,8 @@ async fn a_panic_fails_the_reconcile_of_one_object_only() {
 async fn an_aborted_reconcile_is_no_longer_in_progress() {
     let queue = Arc::new(Queue::default());
     let (_sender, stop) = watch::channel(false);
-    let worker = work(Arc::clone(&queue), stop, |_| async {
-        std::future::pending::<Requeue>().await
-    });
+    let worker =
+        work(Arc::clone(&queue), stop, |_| async { std::future::pending::<Requeue>().await });
     queue.add(key("a"));
     let limit = Duration::from_secs(1);
     assert!(tokio::time::timeout(limit, worker).await.is_err());
@@ -292,20 +269,11 @@ async fn a_namespace_with_a_thousand_objects_delays_no_other_namespace() {
 
 #[tokio::test]
 async fn namespaces_are_served_in_rotation() {
-    let queue = Queue::new(Capacity {
-        shared: 1,
-        per_namespace: 1,
-        reserved: 0,
-    });
+    let queue = Queue::new(Capacity { shared: 1, per_namespace: 1, reserved: 0 });
     queue.open();
-    for (namespace, name) in [
-        ("a", "1"),
-        ("a", "2"),
-        ("a", "3"),
-        ("b", "4"),
-        ("a", "5"),
-        ("b", "6"),
-    ] {
+    for (namespace, name) in
+        [("a", "1"), ("a", "2"), ("a", "3"), ("b", "4"), ("a", "5"), ("b", "6")]
+    {
         queue.add(ObjectKey::new(namespace, name));
     }
     let mut order = String::new();

@@ -76,11 +76,7 @@ fn feed(
 
 fn applied(name: &str, version: u64, size: u64) -> Change<Thing> {
     let (identity, name) = (identity(name, version), name.to_owned());
-    let thing = Thing {
-        name,
-        version,
-        size,
-    };
+    let thing = Thing { name, version, size };
     Change::Applied(identity, thing)
 }
 
@@ -110,21 +106,13 @@ fn a_deletion_that_the_watch_missed_is_detected_by_the_next_list() {
     assert_eq!(routed[2], (Some(2), None));
     assert_eq!(reflector.store().len(), 1);
     let progress = *reflector.progress().borrow();
-    assert_eq!(
-        (progress.version, progress.started, progress.listed),
-        (9, 2, 2)
-    );
+    assert_eq!((progress.version, progress.started, progress.listed), (9, 2, 2));
 }
 
 #[test]
 fn readers_see_the_old_store_until_a_list_is_complete() {
     let reflector = Reflector::default();
-    let begin = vec![
-        Change::ListBegin,
-        listed("a", 1, 1),
-        Change::ListEnd(1),
-        Change::ListBegin,
-    ];
+    let begin = vec![Change::ListBegin, listed("a", 1, 1), Change::ListEnd(1), Change::ListBegin];
     feed(&reflector, begin);
     assert_eq!(reflector.store().len(), 1);
     assert_eq!(reflector.progress().borrow().listed, 1);
@@ -133,14 +121,7 @@ fn readers_see_the_old_store_until_a_list_is_complete() {
 #[test]
 fn an_object_that_is_not_kept_advances_the_progress() {
     let reflector = Reflector::default();
-    feed(
-        &reflector,
-        vec![
-            Change::ListBegin,
-            Change::ListEnd(1),
-            applied("foreign", 7, 0),
-        ],
-    );
+    feed(&reflector, vec![Change::ListBegin, Change::ListEnd(1), applied("foreign", 7, 0)]);
     assert!(reflector.store().is_empty());
     assert_eq!(reflector.progress().borrow().version, 7);
 }
@@ -150,12 +131,7 @@ fn an_object_that_becomes_foreign_is_routed_as_deleted() {
     let reflector = Reflector::default();
     let routed = feed(
         &reflector,
-        vec![
-            Change::ListBegin,
-            Change::ListEnd(1),
-            applied("a", 2, 5),
-            applied("a", 3, 0),
-        ],
+        vec![Change::ListBegin, Change::ListEnd(1), applied("a", 2, 5), applied("a", 3, 0)],
     );
     assert_eq!(routed, [(None, Some(5)), (Some(5), None)]);
 }
@@ -175,13 +151,7 @@ fn an_object_that_cannot_be_decoded_is_routed_and_removed() {
             applied("c", 5, 5),
         ],
     );
-    let expected = [
-        (None, None),
-        (None, Some(1)),
-        (Some(1), None),
-        (None, None),
-        (None, Some(5)),
-    ];
+    let expected = [(None, None), (None, Some(1)), (Some(1), None), (None, None), (None, Some(5))];
     assert_eq!(routed, expected);
     assert_eq!(reflector.store().len(), 1);
     assert_eq!(reflector.progress().borrow().version, 5);
@@ -232,11 +202,7 @@ fn an_object_is_unreadable_until_it_is_fixed_or_deleted_or_no_longer_listed() {
 fn an_object_that_was_fixed_before_a_list_is_routed_last_as_a_change() {
     let reflector = Reflector::default();
     let list = |version, size| {
-        vec![
-            Change::ListBegin,
-            listed("fixed", version, size),
-            Change::ListEnd(version),
-        ]
+        vec![Change::ListBegin, listed("fixed", version, size), Change::ListEnd(version)]
     };
     assert_eq!(feed(&reflector, list(1, UNREADABLE)), [(None, None)]);
     let expected = [(None, None), (None, Some(5))];
@@ -255,12 +221,8 @@ fn no_change_is_lost_in_a_burst_of_5000_creations_and_deletions() {
         changes.push(Change::Deleted(identity(name, n)));
     }
     let routed = feed(&reflector, changes);
-    let created = routed
-        .iter()
-        .filter(|(old, new)| old.is_none() && new.is_some());
-    let removed = routed
-        .iter()
-        .filter(|(old, new)| old.is_some() && new.is_none());
+    let created = routed.iter().filter(|(old, new)| old.is_none() && new.is_some());
+    let removed = routed.iter().filter(|(old, new)| old.is_some() && new.is_none());
     assert_eq!((created.count(), removed.count()), (5_000, 5_000));
     assert!(reflector.store().is_empty());
     assert_eq!(reflector.progress().borrow().version, 10_000);
@@ -289,9 +251,7 @@ async fn callers_share_the_next_list_and_do_not_interrupt_the_current_one() {
     let begin = || feed(&reflector, vec![Change::ListBegin]);
     // Each call of `feed` has its own list in progress, so the end of the list is recorded here.
     let end = || {
-        reflector
-            .progress
-            .send_modify(|progress| progress.listed = progress.started);
+        reflector.progress.send_modify(|progress| progress.listed = progress.started);
     };
     begin();
     let mut first = std::pin::pin!(reflector.relist(Duration::ZERO));
@@ -312,18 +272,12 @@ async fn callers_share_the_next_list_and_do_not_interrupt_the_current_one() {
     assert!(reflector.until_list_is_due().now_or_never().is_none());
     end();
     assert!(first.now_or_never().is_some() && second.now_or_never().is_some());
-    assert!(
-        reflector.until_list_is_due().now_or_never().is_none(),
-        "one list served both callers"
-    );
+    assert!(reflector.until_list_is_due().now_or_never().is_none(), "one list served both callers");
 }
 
 #[test]
 fn an_object_that_exceeds_the_memory_of_its_namespace_is_unreadable_until_it_fits() {
-    let limits = MemoryLimits {
-        namespace: 100,
-        total: usize::MAX,
-    };
+    let limits = MemoryLimits { namespace: 100, total: usize::MAX };
     let reflector = Reflector::counting(&Arc::new(MemoryUse::new(limits)));
     let left_out = || -> Vec<String> {
         let all = reflector.all_unreadable();
@@ -334,25 +288,13 @@ fn an_object_that_exceeds_the_memory_of_its_namespace_is_unreadable_until_it_fit
         let ends = [Change::ListBegin].into_iter().chain(changes);
         feed(&reflector, ends.chain([Change::ListEnd(9)]).collect())
     };
-    list(vec![
-        listed("a", 1, 60),
-        listed("b", 2, 50),
-        listed("c", 3, 40),
-    ]);
+    list(vec![listed("a", 1, 60), listed("b", 2, 50), listed("c", 3, 40)]);
     assert_eq!(left_out(), ["b"]);
     // A list of the same objects needs no more memory than they have now.
-    list(vec![
-        listed("a", 1, 60),
-        listed("b", 2, 50),
-        listed("c", 3, 40),
-    ]);
+    list(vec![listed("a", 1, 60), listed("b", 2, 50), listed("c", 3, 40)]);
     assert_eq!(left_out(), ["b"]);
     feed(&reflector, vec![applied("c", 10, 41)]);
-    assert_eq!(
-        left_out(),
-        ["b", "c"],
-        "it grew, and its old state is not kept either"
-    );
+    assert_eq!(left_out(), ["b", "c"], "it grew, and its old state is not kept either");
     assert!(reflector.get(&ObjectKey::new("games", "c")).is_none());
     feed(&reflector, vec![applied("c", 11, 30)]);
     assert_eq!(left_out(), ["b"]);
@@ -361,16 +303,8 @@ fn an_object_that_exceeds_the_memory_of_its_namespace_is_unreadable_until_it_fit
     assert!(wanted.borrow().contains("games"), "there is room for b");
     refresh(&reflector, &[("b", 2, 50), ("c", 3, 70)]);
     assert_eq!(left_out().len(), 0);
-    let size = |name: &str| {
-        reflector
-            .get(&ObjectKey::new("games", name))
-            .map(|it| it.size)
-    };
-    assert_eq!(
-        (size("b"), size("c")),
-        (Some(50), Some(30)),
-        "the older c is ignored"
-    );
+    let size = |name: &str| reflector.get(&ObjectKey::new("games", name)).map(|it| it.size);
+    assert_eq!((size("b"), size("c")), (Some(50), Some(30)), "the older c is ignored");
 }
 
 /// Feeds a list of the namespace, during which the object `gone` is deleted.
@@ -380,11 +314,7 @@ fn refresh(reflector: &Reflector<Thing>, things: &[(&str, u64, u64)]) {
     feed.deleted = Some(HashSet::new());
     feed.apply(Change::<Thing>::Deleted(identity("gone", 99)));
     for (name, version, size) in things {
-        let thing = Thing {
-            name: (*name).to_owned(),
-            version: *version,
-            size: *size,
-        };
+        let thing = Thing { name: (*name).to_owned(), version: *version, size: *size };
         feed.apply_older(&identity(name, *version), thing);
     }
 }
@@ -406,10 +336,7 @@ async fn a_namespace_is_listed_at_most_once_a_minute() {
         if request.uri().path() == "/apis/x/v1/namespaces/games/things" {
             recorded.lock().unwrap().push(Instant::now());
         }
-        let is_watch = request
-            .uri()
-            .query()
-            .is_some_and(|it| it.starts_with("watch"));
+        let is_watch = request.uri().query().is_some_and(|it| it.starts_with("watch"));
         async move {
             if is_watch {
                 pending::<()>().await;

@@ -37,9 +37,7 @@ fn text(change: &Change<Object<'_>>) -> String {
 fn decoded(lines: &[&str], position: &mut Option<String>) -> Result<Vec<String>, WatchError> {
     let mut changes = Vec::new();
     for line in lines {
-        decode(line.as_bytes(), position, &mut |change| {
-            changes.push(text(&change))
-        })?;
+        decode(line.as_bytes(), position, &mut |change| changes.push(text(&change)))?;
     }
     Ok(changes)
 }
@@ -108,16 +106,8 @@ fn an_expired_version_has_an_error_of_its_own() {
 async fn an_incomplete_line_is_not_an_event() {
     let mut stream = futures::io::Cursor::new(b"{\"type\":\"ADDED\"}\n{\"type\":\"DEL".to_vec());
     let mut line = Vec::new();
-    assert!(
-        next_line(&mut stream, &mut line, SILENCE_TIMEOUT)
-            .await
-            .unwrap()
-    );
-    assert!(
-        !next_line(&mut stream, &mut line, SILENCE_TIMEOUT)
-            .await
-            .unwrap()
-    );
+    assert!(next_line(&mut stream, &mut line, SILENCE_TIMEOUT).await.unwrap());
+    assert!(!next_line(&mut stream, &mut line, SILENCE_TIMEOUT).await.unwrap());
 }
 
 /// A server that responds to each request with the next item of its script: a code and lines.
@@ -178,36 +168,16 @@ async fn an_interrupted_watch_is_resumed_and_an_expired_one_relists() {
     let half = r#"{"type":"MODIFIED","object":{"metad"#.to_owned();
     let expired = r#"{"type":"ERROR","object":{"code":410,"message":"too old"}}"#;
     let (source, requests) = scripted(vec![
-        (
-            200,
-            vec![
-                line("ADDED", "a", 1),
-                list_end(2),
-                line("ADDED", "b", 3),
-                half,
-            ],
-        ),
+        (200, vec![line("ADDED", "a", 1), list_end(2), line("ADDED", "b", 3), half]),
         (200, vec![line("MODIFIED", "a", 4), format!("{expired}\n")]),
         (200, vec![line("ADDED", "b", 3), list_end(9)]),
     ]);
     let changes = followed(source).await;
-    let expected = [
-        "begin",
-        "listed a",
-        "end 2",
-        "applied b",
-        "applied a",
-        "begin",
-        "listed b",
-        "end 9",
-    ];
+    let expected =
+        ["begin", "listed a", "end 2", "applied b", "applied a", "begin", "listed b", "end 9"];
     assert_eq!(changes, expected);
     let requests = requests.lock().unwrap();
-    let starts = [
-        "sendInitialEvents=true",
-        "resourceVersion=3",
-        "sendInitialEvents=true",
-    ];
+    let starts = ["sendInitialEvents=true", "resourceVersion=3", "sendInitialEvents=true"];
     for (query, start) in requests.iter().zip(starts) {
         assert!(query.contains(start), "{query}");
         assert!(!query.contains("resourceVersion=0"), "{query}");
@@ -236,17 +206,7 @@ async fn objects_are_listed_in_pages_if_the_server_cannot_stream_lists() {
         (200, vec![line("DELETED", "a", 6)]),
     ]);
     let changes = followed(source).await;
-    assert_eq!(
-        changes,
-        [
-            "begin",
-            "begin",
-            "listed a",
-            "listed b",
-            "end 5",
-            "deleted a"
-        ]
-    );
+    assert_eq!(changes, ["begin", "begin", "listed a", "listed b", "end 5", "deleted a"]);
     let requests = requests.lock().unwrap();
     assert_eq!(requests[1], "limit=500");
     assert_eq!(requests[2], "limit=500&continue=more");
@@ -271,11 +231,7 @@ async fn a_watch_that_ends_after_an_event_is_resumed_immediately() {
         _ = followed(source) => panic!("not resumed"),
         () = requested => {}
     }
-    assert!(
-        started.elapsed() < Duration::from_secs(1),
-        "{:?}",
-        started.elapsed()
-    );
+    assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
@@ -293,12 +249,7 @@ async fn requests_without_a_response_time_out_and_are_repeated() {
             metadata_only: false,
             streaming,
         };
-        assert!(
-            timeout(2 * RESPONSE_TIMEOUT, source.newest())
-                .await
-                .unwrap()
-                .is_err()
-        );
+        assert!(timeout(2 * RESPONSE_TIMEOUT, source.newest()).await.unwrap().is_err());
         let limit = Duration::from_secs(100);
         let followed = watch(source, std::future::pending, |_| {});
         let _ = timeout(limit, followed).await;
@@ -331,9 +282,7 @@ fn an_object_that_would_take_too_much_memory_is_refused_before_it_is_parsed() {
         let from_line = Object::Line(line.as_bytes()).read_within::<Thing>(max);
         let from_item = Object::Item(text).read_within::<Thing>(max);
         assert_eq!(from_line.is_ok(), from_item.is_ok());
-        from_item
-            .map(|thing| thing.size)
-            .map_err(|why| why.to_string())
+        from_item.map(|thing| thing.size).map_err(|why| why.to_string())
     };
     assert_eq!(read(&object(1_000), 1 << 20), Ok(1));
     let large = object(2_000);
@@ -346,18 +295,12 @@ fn an_object_that_would_take_too_much_memory_is_refused_before_it_is_parsed() {
 async fn a_page_of_large_objects_is_read_in_parts() {
     let item = |name: &str, size: usize| {
         let metadata = format!(r#"{{"name":"{name}","resourceVersion":"1"}}"#);
-        format!(
-            r#"{{"metadata":{metadata},"padding":"{}"}}"#,
-            "x".repeat(size)
-        )
+        format!(r#"{{"metadata":{metadata},"padding":"{}"}}"#, "x".repeat(size))
     };
     let page = |items: &[String], next: &str| {
         let metadata = format!(r#"{{"resourceVersion":"7","continue":"{next}"}}"#);
         let items = items.join(",");
-        (
-            200,
-            vec![format!(r#"{{"metadata":{metadata},"items":[{items}]}}"#)],
-        )
+        (200, vec![format!(r#"{{"metadata":{metadata},"items":[{items}]}}"#)])
     };
     let large = 9 << 20;
     let (source, requests) = scripted(vec![
@@ -365,10 +308,7 @@ async fn a_page_of_large_objects_is_read_in_parts() {
         page(&[item("a", large)], "b"),
         page(&[item("b", large), item("c", 1)], ""),
     ]);
-    let source = Source {
-        streaming: false,
-        ..source
-    };
+    let source = Source { streaming: false, ..source };
     let mut listed = Vec::new();
     let record = |identity: Identity, _: Object<'_>| listed.push(identity.name);
     source.list_namespace("games", record).await.unwrap();
@@ -379,10 +319,7 @@ async fn a_page_of_large_objects_is_read_in_parts() {
 
 #[test]
 fn the_path_of_a_namespace_is_that_of_its_collection() {
-    assert_eq!(
-        in_namespace("/api/v1/pods", "games"),
-        "/api/v1/namespaces/games/pods"
-    );
+    assert_eq!(in_namespace("/api/v1/pods", "games"), "/api/v1/namespaces/games/pods");
     let scoped = "/api/v1/namespaces/games/pods";
     assert_eq!(in_namespace(scoped, "games"), scoped);
 }

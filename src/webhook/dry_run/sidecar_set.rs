@@ -6,12 +6,7 @@ use gamekeeper_core::admission::Finding;
 use gamekeeper_core::sidecar_set::without_options;
 
 /// The fields of a SidecarSet that a pod has, too.
-const FIELDS: [&str; 4] = [
-    "initContainers",
-    "containers",
-    "volumes",
-    "imagePullSecrets",
-];
+const FIELDS: [&str; 4] = ["initContainers", "containers", "volumes", "imagePullSecrets"];
 /// The prefixes of these fields' paths: in findings about a workload's template, and in a set.
 const IN_TEMPLATE: &str = "spec.template.spec.";
 const IN_SET: &str = "spec.";
@@ -23,9 +18,7 @@ pub(super) fn is_sidecar_set(object: &Value) -> bool {
 
 /// Whether new pods would get something different.
 pub(super) fn differs(set: &Value, old: &Value) -> bool {
-    FIELDS
-        .iter()
-        .any(|field| set["spec"][field] != old["spec"][field])
+    FIELDS.iter().any(|field| set["spec"][field] != old["spec"][field])
 }
 
 /// The template of a pod that has only the set's containers.

@@ -26,11 +26,7 @@ fn containers(image: &str) -> Value {
 }
 
 fn request(object: Value, old_object: Value) -> AdmissionRequest {
-    let operation = if old_object.is_null() {
-        "CREATE"
-    } else {
-        "UPDATE"
-    };
+    let operation = if old_object.is_null() { "CREATE" } else { "UPDATE" };
     AdmissionRequest {
         namespace: "games".into(),
         operation: operation.into(),
@@ -92,9 +88,7 @@ impl Server {
         let mut page = String::new();
         encode(&mut page, &registry).expect("a page");
         let name = "gamekeeper_admission_template_dry_runs_total";
-        page.contains(&format!(
-            "{name}{{kind=\"GameDeployment\",outcome=\"{outcome}\"}} 1\n"
-        ))
+        page.contains(&format!("{name}{{kind=\"GameDeployment\",outcome=\"{outcome}\"}} 1\n"))
     }
 }
 
@@ -109,11 +103,7 @@ fn refusal(code: u16, message: &str, details: Value) -> (u16, Value) {
 fn invalid(causes: &[(&str, &str)]) -> (u16, Value) {
     let cause = |(field, message): &(&str, &str)| json!({"field": field, "message": message, "reason": "Any"});
     let causes: Vec<Value> = causes.iter().map(cause).collect();
-    refusal(
-        422,
-        "is invalid",
-        json!({"kind": "PodTemplate", "name": "x", "causes": causes}),
-    )
+    refusal(422, "is invalid", json!({"kind": "PodTemplate", "name": "x", "causes": causes}))
 }
 
 async fn finding_texts(spec: Value, response: (u16, Value)) -> Vec<String> {
@@ -169,17 +159,13 @@ async fn only_changed_templates_are_sent() {
     let mut deleted = workload(containers("b"));
     deleted["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     let hooks = json!({"kind": "HookTemplate", "spec": {"metrics": []}});
-    for (object, old) in [
-        (scaled, original.clone()),
-        (deleted, original.clone()),
-        (hooks, Value::Null),
-    ] {
+    for (object, old) in
+        [(scaled, original.clone()), (deleted, original.clone()), (hooks, Value::Null)]
+    {
         server.check(&request(object, old)).await;
     }
     assert_eq!(server.requests(), []);
-    server
-        .check(&request(workload(containers("b")), original))
-        .await;
+    server.check(&request(workload(containers("b")), original)).await;
     let requests = server.requests();
     let (path, body) = &requests[0];
     assert_eq!(requests.len(), 1);
@@ -226,10 +212,7 @@ async fn claims_become_volumes_and_other_volumes_keep_their_index() {
     );
     assert_eq!(
         findings.object,
-        [Finding::error(
-            "spec.template.spec.volumes[1].name",
-            "Invalid value"
-        )]
+        [Finding::error("spec.template.spec.volumes[1].name", "Invalid value")]
     );
 }
 
@@ -238,53 +221,21 @@ async fn a_template_without_a_verdict_is_admitted() {
     let policy =
         "podtemplates \"x\" is forbidden: ValidatingAdmissionPolicy 'p' denied request: no";
     for (response, outcome) in [
+        (refusal(403, "podtemplates is forbidden: User cannot create", Value::Null), "forbidden"),
+        (refusal(429, "too many requests", Value::Null), "unavailable"),
+        (refusal(500, "etcdserver: leader changed", Value::Null), "unavailable"),
+        (refusal(504, "request did not complete within 2s", Value::Null), "unavailable"),
+        (refusal(400, "admission webhook \"w\" does not support dry run", Value::Null), "unclear"),
+        (refusal(404, "namespaces \"games\" not found", Value::Null), "unclear"),
         (
-            refusal(
-                403,
-                "podtemplates is forbidden: User cannot create",
-                Value::Null,
-            ),
-            "forbidden",
-        ),
-        (
-            refusal(429, "too many requests", Value::Null),
-            "unavailable",
-        ),
-        (
-            refusal(500, "etcdserver: leader changed", Value::Null),
-            "unavailable",
-        ),
-        (
-            refusal(504, "request did not complete within 2s", Value::Null),
-            "unavailable",
-        ),
-        (
-            refusal(
-                400,
-                "admission webhook \"w\" does not support dry run",
-                Value::Null,
-            ),
-            "unclear",
-        ),
-        (
-            refusal(404, "namespaces \"games\" not found", Value::Null),
-            "unclear",
-        ),
-        (
-            refusal(
-                422,
-                policy,
-                json!({"kind": "podtemplates", "causes": [{"message": "no"}]}),
-            ),
+            refusal(422, policy, json!({"kind": "podtemplates", "causes": [{"message": "no"}]})),
             "unclear",
         ),
         (invalid(&[("metadata.name", "Invalid value")]), "unclear"),
     ] {
         let message = response.1["message"].to_string();
         let server = Server::responding(move |_| response.clone());
-        let findings = server
-            .check(&request(workload(containers("a")), Value::Null))
-            .await;
+        let findings = server.check(&request(workload(containers("a")), Value::Null)).await;
         assert_eq!(findings.object, [], "{message}");
         assert!(server.has_counted(outcome), "{message}");
     }
@@ -312,9 +263,7 @@ async fn a_dry_run_times_out() {
         ..Server::responding(|_| (201, json!({})))
     };
     let started = tokio::time::Instant::now();
-    let findings = server
-        .check(&request(workload(containers("a")), Value::Null))
-        .await;
+    let findings = server.check(&request(workload(containers("a")), Value::Null)).await;
     assert!(started.elapsed() <= Duration::from_millis(2_100));
     assert_eq!(findings.object, []);
     assert!(server.has_counted("timeout"));
@@ -328,17 +277,11 @@ async fn neither_other_addresses_nor_other_namespaces_take_all_places() {
     let log = Arc::clone(&received);
     let service = service_fn(move |request: HttpRequest<Body>| {
         let path = request.uri().path().to_owned();
-        log.lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(path);
+        log.lock().unwrap_or_else(PoisonError::into_inner).push(path);
         std::future::pending::<Result<Response<Body>, std::io::Error>>()
     });
     let client = Client::new(service, "games");
-    let dry_run = Arc::new(DryRun::new(
-        client,
-        "own".into(),
-        AdmissionMetrics::default(),
-    ));
+    let dry_run = Arc::new(DryRun::new(client, "own".into(), AdmissionMetrics::default()));
     let send = |caller: String, namespace: String| {
         let dry_run = Arc::clone(&dry_run);
         let mut request = request(workload(containers("a")), Value::Null);
@@ -410,10 +353,7 @@ async fn containers_of_a_sidecar_set_are_sent_as_a_template_and_findings_have_th
         ]
     );
     let (path, body) = server.requests().remove(0);
-    assert!(
-        path.starts_with("/api/v1/namespaces/own/podtemplates?dryRun=All&"),
-        "{path}"
-    );
+    assert!(path.starts_with("/api/v1/namespaces/own/podtemplates?dryRun=All&"), "{path}");
     let expected = json!({"containers": [{"name": "log"}], "volumes": volumes});
     assert_eq!(body["template"]["spec"], expected);
 
@@ -435,8 +375,5 @@ async fn containers_of_a_sidecar_set_are_sent_as_a_template_and_findings_have_th
     );
     let (_, body) = server.requests().remove(0);
     let containers = &body["template"]["spec"]["containers"];
-    assert_eq!(
-        containers[0]["image"], "any",
-        "a pod needs a container: {containers}"
-    );
+    assert_eq!(containers[0]["image"], "any", "a pod needs a container: {containers}");
 }

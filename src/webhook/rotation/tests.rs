@@ -41,14 +41,8 @@ async fn writes_in_a_minute(code: u16) -> usize {
                 std::future::pending::<()>().await;
             }
             let response: (u16, Value) = match is_write {
-                true => (
-                    code,
-                    json!({"status": "Failure", "code": code, "message": "no"}),
-                ),
-                false => (
-                    200,
-                    json!({"metadata": {"name": "webhook", "resourceVersion": "1"}}),
-                ),
+                true => (code, json!({"status": "Failure", "code": code, "message": "no"})),
+                false => (200, json!({"metadata": {"name": "webhook", "resourceVersion": "1"}})),
             };
             let body = Body::from(response.1.to_string().into_bytes());
             Response::builder().status(response.0).body(body)
@@ -90,10 +84,7 @@ async fn promoted_after(trusted: Option<&str>) -> Duration {
     let names = ["webhook.games.svc", "localhost"].map(str::to_owned);
     let created = Timestamp::now() - Duration::from_secs(10 * 86_400);
     let pair = || Pair::new(&names, created, lifetime).expect("a pair");
-    let stored = Certificates {
-        next: Some(pair()),
-        ..Certificates::new(pair())
-    };
+    let stored = Certificates { next: Some(pair()), ..Certificates::new(pair()) };
     let trusted = trusted.map_or_else(|| stored.bundle(), str::to_owned);
     let bundle = Arc::new(Mutex::new(STANDARD.encode(trusted)));
     let (promoted, mut promotion) = watch::channel(false);
@@ -138,10 +129,7 @@ async fn a_certificate_is_served_only_at_a_check_that_finds_its_authority_announ
 }
 
 fn status(code: u16) -> (u16, Value) {
-    (
-        code,
-        json!({"status": "Failure", "code": code, "message": "no", "reason": "NotFound"}),
-    )
+    (code, json!({"status": "Failure", "code": code, "message": "no", "reason": "NotFound"}))
 }
 
 fn object() -> (u16, Value) {
@@ -160,10 +148,7 @@ async fn the_webhook_state_follows_from_what_can_be_read_and_written() {
         MUTATING => status(404),
         _ => object(),
     });
-    assert_eq!(
-        unconfigured.await,
-        WebhookState::NotConfigured("webhook".to_owned())
-    );
+    assert_eq!(unconfigured.await, WebhookState::NotConfigured("webhook".to_owned()));
     let no_secret = state_with(|_, resource| match resource {
         "secrets" => status(404),
         _ => object(),

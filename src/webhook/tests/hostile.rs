@@ -43,9 +43,8 @@ impl Webhook {
         let mut roots = RootCertStore::empty();
         let authority = CertificateDer::from_pem_slice(self.bundle.as_bytes());
         roots.add(authority.expect("PEM")).expect("an authority");
-        let mut tls = rustls::ClientConfig::builder()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+        let mut tls =
+            rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
         tls.alpn_protocols = protocols.iter().map(|it| it.to_vec()).collect();
         let socket = TcpSocket::new_v4().expect("a socket");
         let local = SocketAddr::from((Ipv4Addr::new(127, 0, 0, host), 0));
@@ -99,10 +98,7 @@ async fn excess_connections_of_one_caller_are_refused_and_other_callers_are_serv
     assert_eq!(streams.iter().flatten().count(), 32);
     let started = std::time::Instant::now();
     webhook.assert_served().await;
-    assert!(
-        started.elapsed() < Duration::from_secs(4),
-        "the review waited"
-    );
+    assert!(started.elapsed() < Duration::from_secs(4), "the review waited");
 }
 
 #[tokio::test]
@@ -126,9 +122,7 @@ async fn large_slow_requests_are_refused_or_time_out() {
     };
     let slow = async {
         let requests = (0..20).map(|_| slow());
-        timeout(TEST_TIMEOUT, join_all(requests))
-            .await
-            .expect("responses to all")
+        timeout(TEST_TIMEOUT, join_all(requests)).await.expect("responses to all")
     };
     let (statuses, ()) = tokio::join!(slow, webhook.assert_served());
     let refused = statuses.iter().filter(|status| **status == 503).count();

@@ -64,12 +64,7 @@ fn any_json() -> impl Strategy<Value = Value> {
 }
 
 fn any_container() -> impl Strategy<Value = Value> {
-    let parts = (
-        select(&NAMES[..]),
-        select(&NAMES[..]),
-        any::<bool>(),
-        any::<bool>(),
-    );
+    let parts = (select(&NAMES[..]), select(&NAMES[..]), any::<bool>(), any::<bool>());
     parts.prop_map(|(name, volume, injected, after)| {
         let env = json!([{"name": "IS_INJECTED", "value": injected.to_string()}]);
         json!({
@@ -103,11 +98,7 @@ fn any_annotations() -> impl Strategy<Value = Value> {
 
 /// Any pod that the sets select.
 fn any_pod() -> impl Strategy<Value = Value> {
-    let lists = (
-        vec(any_container(), 0..3),
-        vec(any_container(), 0..3),
-        vec(any_volume(), 0..3),
-    );
+    let lists = (vec(any_container(), 0..3), vec(any_container(), 0..3), vec(any_volume(), 0..3));
     (any_annotations(), lists).prop_map(|(annotations, (init, containers, volumes))| {
         json!({
             "apiVersion": "v1", "kind": "Pod",

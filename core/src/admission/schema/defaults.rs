@@ -25,9 +25,7 @@ pub fn complete(schema: &Value, value: &mut Value) {
                 complete(field.unwrap_or(&schema["additionalProperties"]), value);
             }
         }
-        Value::Array(items) => items
-            .iter_mut()
-            .for_each(|item| complete(&schema["items"], item)),
+        Value::Array(items) => items.iter_mut().for_each(|item| complete(&schema["items"], item)),
         _ => {}
     }
 }

@@ -25,20 +25,13 @@ pub struct Rules {
 
 impl Default for Rules {
     fn default() -> Self {
-        Rules {
-            env: Arc::new(Env::stdlib()),
-            programs: RefCell::default(),
-        }
+        Rules { env: Arc::new(Env::stdlib()), programs: RefCell::default() }
     }
 }
 
 impl Rules {
     pub fn check(&self, schema: &Value, value: &Value, path: &str, found: &mut Vec<Finding>) {
-        for rule in schema["x-kubernetes-validations"]
-            .as_array()
-            .into_iter()
-            .flatten()
-        {
+        for rule in schema["x-kubernetes-validations"].as_array().into_iter().flatten() {
             found.extend(self.check_rule(rule, schema, value, path));
         }
         match value {
@@ -77,10 +70,7 @@ impl Rules {
             (Ok(_), Value::Object(_) | Value::Array(_)) => message.to_owned(),
             (Ok(_), scalar) => format!("{scalar}: {message}"),
             (Err(ExecutionError::FunctionError { function, .. }), _) => {
-                format!(
-                    "\"\": {} evaluating rule: {message}",
-                    conversion_error(&function)
-                )
+                format!("\"\": {} evaluating rule: {message}", conversion_error(&function))
             }
             // Only the API server can evaluate this rule.
             (Err(_), _) => return None,
@@ -123,9 +113,8 @@ fn conversion_error(function: &str) -> String {
 /// A duration in nanoseconds, because the rules only compare durations.
 fn duration(text: Arc<String>) -> Result<i64, ExecutionError> {
     let unsigned = text.strip_prefix('-').unwrap_or(&text);
-    let parsed = parse_duration(unsigned)
-        .ok()
-        .and_then(|duration| i64::try_from(duration.as_nanos()).ok());
+    let parsed =
+        parse_duration(unsigned).ok().and_then(|duration| i64::try_from(duration.as_nanos()).ok());
     let sign = if unsigned.len() < text.len() { -1 } else { 1 };
     parsed
         .map(|nanos| sign * nanos)
@@ -147,12 +136,10 @@ fn to_cel(schema: &Value, value: &Value) -> Cel {
             Cel::List(Arc::new(items.collect()))
         }
         Value::Object(fields) => {
-            let fields = fields
-                .iter()
-                .map(|(name, value)| match schema["properties"].get(name) {
-                    Some(field) => (escaped(name), to_cel(field, value)),
-                    None => (name.clone(), to_cel(&schema["additionalProperties"], value)),
-                });
+            let fields = fields.iter().map(|(name, value)| match schema["properties"].get(name) {
+                Some(field) => (escaped(name), to_cel(field, value)),
+                None => (name.clone(), to_cel(&schema["additionalProperties"], value)),
+            });
             Cel::from(fields.collect::<std::collections::HashMap<String, Cel>>())
         }
     }

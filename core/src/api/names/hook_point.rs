@@ -17,11 +17,8 @@ pub enum HookPoint {
 
 impl HookPoint {
     /// The points in a pod's life.
-    pub const OF_PODS: [HookPoint; 3] = [
-        HookPoint::PreDelete,
-        HookPoint::PreInplace,
-        HookPoint::PostInplace,
-    ];
+    pub const OF_PODS: [HookPoint; 3] =
+        [HookPoint::PreDelete, HookPoint::PreInplace, HookPoint::PostInplace];
 
     /// Value of the label [`type_label`](super::WorkloadKind::type_label) (bk-bcs).
     pub fn as_str(self) -> &'static str {
@@ -79,9 +76,6 @@ impl HookPoint {
     ///
     /// A name that is too long is truncated and ends in a hash of the full name, so that it stays unique.
     pub fn run_name(self, revision: &str, part: &str, template: &str) -> String {
-        shorten(
-            format!("{}-{revision}-{part}-{template}", self.prefix()),
-            MAX_NAME,
-        )
+        shorten(format!("{}-{revision}-{part}-{template}", self.prefix()), MAX_NAME)
     }
 }

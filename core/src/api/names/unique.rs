@@ -13,9 +13,7 @@ const SAFE: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
 /// FNV-1a, 32 bits: Kubernetes' hash for the names of revisions.
 pub fn fnv32(bytes: &[u8]) -> u32 {
-    bytes.iter().fold(0x811c_9dc5, |hash, byte| {
-        (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193)
-    })
+    bytes.iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
 
 /// A hash in the safe alphabet, as in the name of a revision: its decimal digits, each replaced
@@ -63,11 +61,7 @@ pub fn job_name(run: &str, run_uid: &str, metric: &str, number: i32) -> String {
     let whole = format!("{run_uid}/{metric}/{number}");
     let whole = whole.as_bytes();
     let end = format!("{number}-{}{}", safe_hash(whole), instance_id(whole));
-    let run: String = run
-        .replace('.', "-")
-        .chars()
-        .take(MAX_JOB_NAME - end.len() - 1)
-        .collect();
+    let run: String = run.replace('.', "-").chars().take(MAX_JOB_NAME - end.len() - 1).collect();
     format!("{}-{end}", run.trim_end_matches('-'))
 }
 
@@ -79,10 +73,7 @@ pub fn lifecycle_run_name(
     hash: &str,
     attempt: u32,
 ) -> String {
-    shorten(
-        format!("{prefix}-{cluster}-{node}-{hash}-{attempt}"),
-        MAX_NAME,
-    )
+    shorten(format!("{prefix}-{cluster}-{node}-{hash}-{attempt}"), MAX_NAME)
 }
 
 /// The name of the PodDisruptionBudget that guards the pods of a workload. The uid is part of it, because the
@@ -107,10 +98,7 @@ mod tests {
         ]
         .into();
         assert_eq!(names.len(), 5);
-        assert_eq!(
-            job_name(long, "uid-1", "backup", 1),
-            job_name(long, "uid-1", "backup", 1)
-        );
+        assert_eq!(job_name(long, "uid-1", "backup", 1), job_name(long, "uid-1", "backup", 1));
         for name in names {
             let is_valid = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
             assert!(name.len() <= 63 && name.chars().all(is_valid), "{name}");

@@ -25,10 +25,7 @@ const MERGED_LISTS: [(&str, &[&str]); 9] = [
     ("initContainers", &["name"]),
     ("resourceClaims", &["name"]),
     ("schedulingGates", &["name"]),
-    (
-        "topologySpreadConstraints",
-        &["topologyKey", "whenUnsatisfiable"],
-    ),
+    ("topologySpreadConstraints", &["topologyKey", "whenUnsatisfiable"]),
     ("volumeDevices", &["devicePath"]),
     ("volumeMounts", &["mountPath"]),
     ("volumes", &["name"]),
@@ -154,9 +151,7 @@ fn inline(schema: &Value, definitions: &Map<String, Value>) -> Value {
     };
     if let Some(definition) = schema.get("$ref").and_then(Value::as_str) {
         let name = definition.rsplit('/').next().unwrap_or(definition);
-        return definitions
-            .get(name)
-            .map_or(Value::Null, |target| inline(target, definitions));
+        return definitions.get(name).map_or(Value::Null, |target| inline(target, definitions));
     }
     let mut out = schema.clone();
     out.remove("description");
@@ -173,10 +168,7 @@ fn inline(schema: &Value, definitions: &Map<String, Value>) -> Value {
         out.insert("properties".to_owned(), Value::Object(properties));
     }
     if out.get("type") == Some(&json!("object")) && !out.contains_key("additionalProperties") {
-        out.insert(
-            "x-kubernetes-preserve-unknown-fields".to_owned(),
-            true.into(),
-        );
+        out.insert("x-kubernetes-preserve-unknown-fields".to_owned(), true.into());
     }
     Value::Object(out)
 }

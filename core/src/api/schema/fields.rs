@@ -28,9 +28,7 @@ pub fn batch(_: &mut SchemaGenerator) -> Schema {
 fn pods_or_percentage_from(least: u32) -> Schema {
     // The rule compares with a list of all percentages, because a pattern would iterate over the
     // string; see the documentation of the parent module.
-    let percentages: Vec<String> = (least..=100)
-        .map(|percent| format!("'{percent}%'"))
-        .collect();
+    let percentages: Vec<String> = (least..=100).map(|percent| format!("'{percent}%'")).collect();
     let rule = format!(
         "type(self) in [int] ? int(self) >= {least} : self in [{}]",
         percentages.join(", ")
@@ -64,18 +62,12 @@ pub fn pause_duration(_: &mut SchemaGenerator) -> Schema {
 
 /// Time between two measurements.
 pub fn interval(_: &mut SchemaGenerator) -> Schema {
-    duration(
-        ">",
-        "must be a duration such as 10s, 5m or 1h30m, more than 0 and at most a century",
-    )
+    duration(">", "must be a duration such as 10s, 5m or 1h30m, more than 0 and at most a century")
 }
 
 /// Time before the first measurement.
 pub fn delay(_: &mut SchemaGenerator) -> Schema {
-    duration(
-        ">=",
-        "must be a duration such as 10s, 5m or 1h30m, at most a century",
-    )
+    duration(">=", "must be a duration such as 10s, 5m or 1h30m, at most a century")
 }
 
 fn duration(comparison: &str, message: &str) -> Schema {

@@ -146,11 +146,7 @@ pub fn web_rules() -> [Rule; 3] {
 
 /// A JSONPath in client-go's dialect is a template; without braces it is just text.
 pub fn in_braces() -> Rule {
-    rule(
-        "",
-        "self == '' || self.contains('{')",
-        "must be in braces, for example {$.age}",
-    )
+    rule("", "self == '' || self.contains('{')", "must be in braces, for example {$.age}")
 }
 
 /// The fields that a patch may write.

@@ -30,11 +30,7 @@ const RESERVED: [&str; 21] = [
 
 /// The name of a field in rules: API servers of all versions know a field with a reserved name by this one.
 pub fn escaped(field: &str) -> String {
-    if RESERVED.contains(&field) {
-        format!("__{field}__")
-    } else {
-        field.to_owned()
-    }
+    if RESERVED.contains(&field) { format!("__{field}__") } else { field.to_owned() }
 }
 
 /// A CEL rule whose message is reported at the field `at`. An empty `at` stands for the value that has
@@ -55,19 +51,13 @@ pub fn rule(at: &str, rule: impl Into<String>, message: impl Into<String>) -> Ru
 /// it could not be scaled or paused.
 pub fn unless_broken_before(mut rule: Rule) -> Rule {
     let old_rule = rule.rule.replace("self.", "old.");
-    rule.rule = format!(
-        "({}) || oldSelf.optMap(old, !({old_rule})).orValue(false)",
-        rule.rule
-    );
+    rule.rule = format!("({}) || oldSelf.optMap(old, !({old_rule})).orValue(false)", rule.rule);
     rule.optional_old_self(true)
 }
 
 /// Exactly one of these fields must be set.
 pub fn exactly_one_of(fields: &[&str]) -> Rule {
-    let given: Vec<String> = fields
-        .iter()
-        .map(|field| format!("has(self.{field})"))
-        .collect();
+    let given: Vec<String> = fields.iter().map(|field| format!("has(self.{field})")).collect();
     rule(
         "",
         format!("[{}].exists_one(given, given)", given.join(", ")),
@@ -77,9 +67,5 @@ pub fn exactly_one_of(fields: &[&str]) -> Rule {
 
 /// The field cannot change; `instead` tells users what they can do.
 pub fn immutable(instead: &str) -> Rule {
-    rule(
-        "",
-        "self == oldSelf",
-        format!("cannot be changed; {instead}"),
-    )
+    rule("", "self == oldSelf", format!("cannot be changed; {instead}"))
 }

@@ -108,9 +108,8 @@ fn each_rule(schema: &Value, check: &mut impl FnMut(&str)) {
             for (name, value) in fields {
                 match (name.as_str(), value) {
                     ("x-kubernetes-validations", Value::Array(rules)) => {
-                        let texts = rules
-                            .iter()
-                            .flat_map(|it| [&it["rule"], &it["messageExpression"]]);
+                        let texts =
+                            rules.iter().flat_map(|it| [&it["rule"], &it["messageExpression"]]);
                         texts.filter_map(Value::as_str).for_each(&mut *check);
                     }
                     _ => each_rule(value, check),
@@ -144,10 +143,7 @@ fn reserved_words_and_newer_functions_are_found() {
         ("self.items.all(package, package > 1)", "package"),
         // New in 1.30 (which accepts only the functions of 1.29 in a new CRD), 1.31, 1.32 and 1.34.
         ("ip(self).family() == 4", "ip"),
-        (
-            "format.dns1123Label().validate(self).hasValue()",
-            "dns1123Label",
-        ),
+        ("format.dns1123Label().validate(self).hasValue()", "dns1123Label"),
         ("self.transformList(i, v, v)", "transformList"),
         ("self.distinct() == self", "distinct"),
     ] {

@@ -79,21 +79,13 @@ pub fn revision_by_name() -> Rule {
 
 /// Only ColdUpgrade is supported: HotUpgrade would need a second container with an idle image.
 pub fn cold_upgrade() -> Rule {
-    rule(
-        "",
-        "self == 'ColdUpgrade'",
-        "is not supported; write ColdUpgrade",
-    )
+    rule("", "self == 'ColdUpgrade'", "is not supported; write ColdUpgrade")
 }
 
 /// Only Retain and Overwrite are supported: MergePatchJson would merge the values of several sets into
 /// one annotation.
 pub fn retain_or_overwrite() -> Rule {
-    rule(
-        "",
-        "self in ['Retain', 'Overwrite']",
-        "is not supported; write Retain or Overwrite",
-    )
+    rule("", "self in ['Retain', 'Overwrite']", "is not supported; write Retain or Overwrite")
 }
 
 /// Only Always is supported: Partial would need the pods of two revisions in a fixed proportion.

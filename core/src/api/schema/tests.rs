@@ -21,10 +21,7 @@ static KINDS: LazyLock<Vec<(String, Value)>> = LazyLock::new(|| {
 
 /// The schema of a kind's field, by path.
 fn schema_of(kind: &str, path: &str) -> &'static Value {
-    let (_, root) = KINDS
-        .iter()
-        .find(|(name, _)| name == kind)
-        .expect("a kind of ours");
+    let (_, root) = KINDS.iter().find(|(name, _)| name == kind).expect("a kind of ours");
     path.split('.').fold(root, |schema, name| {
         let field = match name {
             "[]" => &schema["items"],
@@ -79,10 +76,7 @@ fn visit(
 fn each_field_of_ours_has_a_description() {
     each_field(|path, schema, in_core_type| {
         let is_item = path.ends_with("[]");
-        assert!(
-            in_core_type || is_item || schema["description"].is_string(),
-            "{path}"
-        );
+        assert!(in_core_type || is_item || schema["description"].is_string(), "{path}");
     });
 }
 
@@ -141,16 +135,9 @@ fn values_of_arguments_are_bounded() {
 #[test]
 fn the_keys_of_a_list_are_required() {
     each_field(|path, schema, _| {
-        for key in schema["x-kubernetes-list-map-keys"]
-            .as_array()
-            .into_iter()
-            .flatten()
-        {
+        for key in schema["x-kubernetes-list-map-keys"].as_array().into_iter().flatten() {
             let required = schema["items"]["required"].as_array();
-            assert!(
-                required.is_some_and(|fields| fields.contains(key)),
-                "{path}: {key}"
-            );
+            assert!(required.is_some_and(|fields| fields.contains(key)), "{path}: {key}");
         }
     });
 }
@@ -184,16 +171,9 @@ fn quantities_may_be_numbers() {
 #[test]
 fn each_rule_has_a_one_line_message() {
     each_field(|path, schema, _| {
-        for rule in schema["x-kubernetes-validations"]
-            .as_array()
-            .into_iter()
-            .flatten()
-        {
+        for rule in schema["x-kubernetes-validations"].as_array().into_iter().flatten() {
             let message = rule["message"].as_str().unwrap_or_default();
-            assert!(
-                !message.is_empty() && !message.contains('\n'),
-                "{path}: {rule}"
-            );
+            assert!(!message.is_empty() && !message.contains('\n'), "{path}: {rule}");
         }
     });
 }
@@ -201,10 +181,7 @@ fn each_rule_has_a_one_line_message() {
 #[test]
 fn no_default_is_inside_a_list() {
     each_field(|path, schema, _| {
-        assert!(
-            !path.contains("[]") || schema["default"].is_null(),
-            "{path}"
-        );
+        assert!(!path.contains("[]") || schema["default"].is_null(), "{path}");
     });
 }
 
@@ -216,10 +193,7 @@ fn no_field_is_nullable() {
 #[test]
 fn parents_of_paused_and_retry_have_defaults() {
     for kind in ["GameDeployment", "GameStatefulSet"] {
-        assert_eq!(
-            schema_of(kind, "spec.updateStrategy")["default"]["paused"],
-            json!(false)
-        );
+        assert_eq!(schema_of(kind, "spec.updateStrategy")["default"]["paused"], json!(false));
         for point in ["preDelete", "preInplace", "postInplace"] {
             let strategy = schema_of(kind, &format!("spec.{point}UpdateStrategy"));
             assert_eq!(strategy["default"], json!({"retry": false}));
@@ -230,34 +204,13 @@ fn parents_of_paused_and_retry_have_defaults() {
 
 #[test]
 fn enum_values_are_cased_as_in_bk_bcs() {
-    let update_types = json!([
-        "RollingUpdate",
-        "InplaceUpdate",
-        "HotPatchUpdate",
-        "OnDelete"
-    ]);
+    let update_types = json!(["RollingUpdate", "InplaceUpdate", "HotPatchUpdate", "OnDelete"]);
     for (kind, path, values) in [
-        (
-            "GameDeployment",
-            "spec.updateStrategy.type",
-            update_types.clone(),
-        ),
+        ("GameDeployment", "spec.updateStrategy.type", update_types.clone()),
         ("GameStatefulSet", "spec.updateStrategy.type", update_types),
-        (
-            "GameStatefulSet",
-            "spec.podManagementPolicy",
-            json!(["OrderedReady", "Parallel"]),
-        ),
-        (
-            "HookTemplate",
-            "spec.policy",
-            json!(["Parallel", "Ordered"]),
-        ),
-        (
-            "HookTemplate",
-            "spec.metrics.[].provider.kubernetes.function",
-            json!(["get", "patch"]),
-        ),
+        ("GameStatefulSet", "spec.podManagementPolicy", json!(["OrderedReady", "Parallel"])),
+        ("HookTemplate", "spec.policy", json!(["Parallel", "Ordered"])),
+        ("HookTemplate", "spec.metrics.[].provider.kubernetes.function", json!(["get", "patch"])),
     ] {
         assert_eq!(schema_of(kind, path)["enum"], values, "{kind} {path}");
     }
@@ -267,10 +220,8 @@ fn enum_values_are_cased_as_in_bk_bcs() {
 fn limits_of_a_game_stateful_set_have_no_default_so_users_can_choose_where_to_set_them() {
     for place in ["", "rollingUpdate."] {
         for field in ["partition", "maxUnavailable", "maxSurge"] {
-            let limit = schema_of(
-                "GameStatefulSet",
-                &format!("spec.updateStrategy.{place}{field}"),
-            );
+            let limit =
+                schema_of("GameStatefulSet", &format!("spec.updateStrategy.{place}{field}"));
             assert_eq!(limit["default"], Value::Null, "{place}{field}");
         }
     }

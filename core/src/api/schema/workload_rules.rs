@@ -52,10 +52,7 @@ pub fn selector_matches_template() -> [Rule; 2] {
     );
     [
         (labels_match, "must hold all labels of selector.matchLabels"),
-        (
-            expressions_match,
-            "must match all selector.matchExpressions",
-        ),
+        (expressions_match, "must match all selector.matchExpressions"),
     ]
     .map(|(matches, message)| {
         rule(at, format!("{matches} || {unchanged}"), message).optional_old_self(true)
@@ -133,10 +130,7 @@ fn limits_allow_progress(places: &[&str]) -> Vec<Rule> {
 
 /// Limits of a GameDeployment.
 pub fn game_deployment_limits() -> Vec<Rule> {
-    limits_allow_progress(&ONE_PLACE)
-        .into_iter()
-        .map(unless_broken_before)
-        .collect()
+    limits_allow_progress(&ONE_PLACE).into_iter().map(unless_broken_before).collect()
 }
 
 /// Limits of a GameStatefulSet: each may be set in one place only.

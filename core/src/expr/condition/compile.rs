@@ -89,11 +89,7 @@ pub(super) fn compile(source: &str) -> Result<Node> {
         .parser()
         .parse(source)
         .map_err(|errors| fix::parse_errors(source, &errors))?;
-    Compiler {
-        nodes: 0,
-        locals: Vec::new(),
-    }
-    .node(&tree, 0)
+    Compiler { nodes: 0, locals: Vec::new() }.node(&tree, 0)
 }
 
 struct Compiler {
@@ -182,15 +178,7 @@ impl Compiler {
 
     fn has(&mut self, call: &CallExpr, depth: usize) -> Result<Node> {
         match (&call.target, call.args.as_slice()) {
-            (
-                None,
-                [
-                    IdedExpr {
-                        expr: Expr::Select(select),
-                        ..
-                    },
-                ],
-            ) => {
+            (None, [IdedExpr { expr: Expr::Select(select), .. }]) => {
                 let operand = self.node(&select.operand, depth)?;
                 Ok(Node::Has(Box::new(operand), select.field.clone()))
             }
@@ -226,12 +214,7 @@ impl Compiler {
         let filter = filter.map(|it| self.node(it, depth)).transpose()?;
         let body = self.node(body, depth)?;
         self.locals.pop();
-        Ok(Node::Loop(Box::new(Loop {
-            kind,
-            range,
-            filter,
-            body,
-        })))
+        Ok(Node::Loop(Box::new(Loop { kind, range, filter, body })))
     }
 
     fn function(&mut self, call: &CallExpr, depth: usize) -> Result<Node> {
@@ -244,10 +227,7 @@ impl Compiler {
         operands.extend(self.nodes(&call.args, depth)?);
         if operands.len() != arity {
             let s = if arity == 1 { "" } else { "s" };
-            return Err(format!(
-                "{name} takes {arity} argument{s}, not {}",
-                operands.len()
-            ));
+            return Err(format!("{name} takes {arity} argument{s}, not {}", operands.len()));
         }
         Ok(Node::Call(function, operands))
     }
@@ -299,10 +279,7 @@ fn loop_kind(name: &str) -> Option<LoopKind> {
 impl Operator {
     pub(super) fn is_comparison(self) -> bool {
         use Operator::{Equal, Greater, GreaterOrEqual, Less, LessOrEqual, NotEqual};
-        matches!(
-            self,
-            Equal | NotEqual | Less | LessOrEqual | Greater | GreaterOrEqual
-        )
+        matches!(self, Equal | NotEqual | Less | LessOrEqual | Greater | GreaterOrEqual)
     }
 }
 

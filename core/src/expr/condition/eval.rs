@@ -29,17 +29,12 @@ pub(super) fn wrong<T>(why: impl Into<String>) -> Result<T> {
 }
 
 pub(super) fn holds(root: &Node, subject: &Subject<'_>) -> std::result::Result<bool, String> {
-    let mut eval = Eval {
-        subject,
-        locals: Vec::new(),
-        budget: Budget(BUDGET),
-    };
+    let mut eval = Eval { subject, locals: Vec::new(), budget: Budget(BUDGET) };
     match eval.node(root) {
         Ok(Val::Bool(holds)) => Ok(holds),
-        Ok(other) => Err(format!(
-            "its result is {}, not true or false: add a comparison",
-            other.brief()
-        )),
+        Ok(other) => {
+            Err(format!("its result is {}, not true or false: add a comparison", other.brief()))
+        }
         Err(Fault::Missing(why) | Fault::Wrong(why)) => Err(why),
         Err(Fault::Spent) => {
             Err("it takes too many steps: select less with jsonPath, or simplify it".into())
@@ -99,11 +94,7 @@ impl<'a> Eval<'a, '_> {
             Node::Or(operands) => self.and_or(operands, true),
             Node::Conditional(operands) => {
                 let [test, yes, no] = operands.as_ref();
-                if self.bool(test)? {
-                    self.node(yes)
-                } else {
-                    self.node(no)
-                }
+                if self.bool(test)? { self.node(yes) } else { self.node(no) }
             }
             Node::Binary(operator, operands) => {
                 let [left, right] = operands.as_ref();
@@ -131,10 +122,7 @@ impl<'a> Eval<'a, '_> {
     fn bool(&mut self, node: &Node) -> Result<bool> {
         match self.node(node)? {
             Val::Bool(value) => Ok(value),
-            other => wrong(format!(
-                "{} is not true or false: compare it",
-                other.brief()
-            )),
+            other => wrong(format!("{} is not true or false: compare it", other.brief())),
         }
     }
 
@@ -174,9 +162,7 @@ impl<'a> Eval<'a, '_> {
         let (container, index) = (self.node(&operands[0])?, self.node(&operands[1])?);
         match (&container, &index) {
             (Val::List(list), Val::Int(index)) => {
-                let found = usize::try_from(*index)
-                    .ok()
-                    .and_then(|index| list.get(index));
+                let found = usize::try_from(*index).ok().and_then(|index| list.get(index));
                 found.ok_or_else(|| {
                     Fault::Missing(format!(
                         "there is no element {index} in a list of {}",
@@ -186,16 +172,9 @@ impl<'a> Eval<'a, '_> {
             }
             (Val::Object(fields), Val::Text(key)) => match fields.get(key.as_str()) {
                 Some(value) => Ok(Val::from_json(value)),
-                None => Err(Fault::Missing(format!(
-                    "there is no field {}",
-                    index.brief()
-                ))),
+                None => Err(Fault::Missing(format!("there is no field {}", index.brief()))),
             },
-            _ => wrong(format!(
-                "cannot take element {} of {}",
-                index.brief(),
-                container.kind()
-            )),
+            _ => wrong(format!("cannot take element {} of {}", index.brief(), container.kind())),
         }
     }
 

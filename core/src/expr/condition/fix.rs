@@ -5,30 +5,12 @@ use cel::ParseErrors;
 
 /// Spellings in expr, and what to write in CEL.
 const SPELLINGS: [(&str, &str); 12] = [
-    (
-        " matches ",
-        "write TEXT.matches(\"PATTERN\") in place of TEXT matches \"PATTERN\"",
-    ),
-    (
-        " contains ",
-        "write TEXT.contains(\"PART\") in place of TEXT contains \"PART\"",
-    ),
-    (
-        " startsWith ",
-        "write TEXT.startsWith(\"START\") in place of TEXT startsWith \"START\"",
-    ),
-    (
-        " endsWith ",
-        "write TEXT.endsWith(\"END\") in place of TEXT endsWith \"END\"",
-    ),
-    (
-        "{#",
-        "write LIST.all(x, x < 3) in place of all(LIST, {# < 3})",
-    ),
-    (
-        "{ #",
-        "write LIST.all(x, x < 3) in place of all(LIST, {# < 3})",
-    ),
+    (" matches ", "write TEXT.matches(\"PATTERN\") in place of TEXT matches \"PATTERN\""),
+    (" contains ", "write TEXT.contains(\"PART\") in place of TEXT contains \"PART\""),
+    (" startsWith ", "write TEXT.startsWith(\"START\") in place of TEXT startsWith \"START\""),
+    (" endsWith ", "write TEXT.endsWith(\"END\") in place of TEXT endsWith \"END\""),
+    ("{#", "write LIST.all(x, x < 3) in place of all(LIST, {# < 3})"),
+    ("{ #", "write LIST.all(x, x < 3) in place of all(LIST, {# < 3})"),
     (" and ", "write && in place of \"and\""),
     (" or ", "write || in place of \"or\""),
     ("not ", "write ! in place of \"not\""),
@@ -42,10 +24,7 @@ pub(super) fn parse_errors(source: &str, errors: &ParseErrors) -> String {
     if source.trim().is_empty() {
         return "it is empty: write a condition such as asInt(result) < 30".into();
     }
-    if let Some((_, fix)) = SPELLINGS
-        .iter()
-        .find(|(spelling, _)| source.contains(spelling))
-    {
+    if let Some((_, fix)) = SPELLINGS.iter().find(|(spelling, _)| source.contains(spelling)) {
         return format!("it is not CEL: {fix}");
     }
     if is_assignment(source) {

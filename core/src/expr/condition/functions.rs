@@ -64,9 +64,7 @@ pub(super) fn call<'a>(
             search(function, text.as_str(), part.as_str(), budget).map(Val::Bool)
         }
         (_, operands) => {
-            let other = operands
-                .iter()
-                .find(|operand| !matches!(operand, Val::Text(_)));
+            let other = operands.iter().find(|operand| !matches!(operand, Val::Text(_)));
             let kind = other.map_or("nothing", Val::kind);
             wrong(format!("a text search needs text, but got {kind}"))
         }
@@ -82,10 +80,7 @@ fn size<'a>(val: &Val<'a>, budget: &mut Budget) -> Result<Val<'a>> {
         Val::List(list) => list.len(),
         Val::Object(fields) => fields.len(),
         other => {
-            return wrong(format!(
-                "len needs text, a list or an object, but got {}",
-                other.kind()
-            ));
+            return wrong(format!("len needs text, a list or an object, but got {}", other.kind()));
         }
     };
     Ok(Val::Int(i64::try_from(size).unwrap_or(i64::MAX)))
@@ -115,9 +110,7 @@ fn matches(text: &str, expression: &str, budget: &mut Budget) -> Result<bool> {
             Err(_) => break,
         }
     }
-    wrong(format!(
-        "{expression:?} is not a valid regular expression, or is too large"
-    ))
+    wrong(format!("{expression:?} is not a valid regular expression, or is too large"))
 }
 
 fn as_int(val: &Val<'_>) -> Result<i64> {

@@ -65,14 +65,8 @@ impl Condition {
     /// If it is not CEL, uses an unknown name or function, or exceeds a limit.
     pub fn compile(source: &str) -> Result<Self, ConditionError> {
         match compile::compile(source) {
-            Ok(root) => Ok(Condition {
-                source: source.to_owned(),
-                root,
-            }),
-            Err(why) => Err(ConditionError {
-                expression: truncate(source, MAX_SHOWN),
-                why,
-            }),
+            Ok(root) => Ok(Condition { source: source.to_owned(), root }),
+            Err(why) => Err(ConditionError { expression: truncate(source, MAX_SHOWN), why }),
         }
     }
 
@@ -93,21 +87,16 @@ impl Condition {
     pub fn holds(&self, subject: &Subject<'_>) -> Result<bool, ConditionError> {
         self.check_types(subject)
             .and_then(|()| eval::holds(&self.root, subject))
-            .map_err(|why| ConditionError {
-                expression: truncate(&self.source, MAX_SHOWN),
-                why,
-            })
+            .map_err(|why| ConditionError { expression: truncate(&self.source, MAX_SHOWN), why })
     }
 
     /// Refuses an expression if the outcome of any part of it would depend on the type of `result` rather than on its
     /// value. Parts that do not affect the outcome of the whole expression are checked too.
     fn check_types(&self, subject: &Subject<'_>) -> Result<(), String> {
         if subject.result_is_text() && self.root.compares_result_with_number() {
-            return Err(
-                "result is text, and is compared with a number: write asInt(result) or \
+            return Err("result is text, and is compared with a number: write asInt(result) or \
                         asFloat(result)"
-                    .into(),
-            );
+                .into());
         }
         if subject.is_filtered() && self.root.uses_result_as_list() {
             return Err(

@@ -50,9 +50,7 @@ fn arithmetic<'a>(
         }
         (Operator::Add, Val::List(left), Val::List(right)) => {
             budget.spend(left.len() + right.len())?;
-            Ok(Val::List(List::Built(
-                left.iter().chain(right.iter()).collect(),
-            )))
+            Ok(Val::List(List::Built(left.iter().chain(right.iter()).collect())))
         }
         (_, Val::Int(left), Val::Int(right)) => ints(operator, *left, *right),
         (_, Val::Int(left), Val::Double(right)) => Ok(doubles(operator, *left as f64, *right)),
@@ -62,11 +60,7 @@ fn arithmetic<'a>(
         | (_, Val::Int(_) | Val::Double(_), Val::Text(_)) => {
             wrong("text cannot be used in arithmetic: write asInt(...) or asFloat(...) around it")
         }
-        _ => wrong(format!(
-            "arithmetic on {} and {} is not possible",
-            left.kind(),
-            right.kind()
-        )),
+        _ => wrong(format!("arithmetic on {} and {} is not possible", left.kind(), right.kind())),
     }
 }
 
@@ -180,9 +174,9 @@ fn equal(left: &Val<'_>, right: &Val<'_>, budget: &mut Budget) -> Result<bool> {
             }
             for (key, value) in *left {
                 let other = right.get(key).map(Val::from_json);
-                if !other.map_or(Ok(false), |other| {
-                    equal(&Val::from_json(value), &other, budget)
-                })? {
+                if !other
+                    .map_or(Ok(false), |other| equal(&Val::from_json(value), &other, budget))?
+                {
                     return Ok(false);
                 }
             }

@@ -16,9 +16,7 @@ fn evaluate(source: &str, path: &str, response: &Value) -> Result<bool, String> 
     let path = JsonPath::parse(path).map_err(|error| error.to_string())?;
     let selection = path.select(response).map_err(|error| error.to_string())?;
     let condition = Condition::compile(source).map_err(|error| error.to_string())?;
-    condition
-        .holds(&Subject::selected(&selection))
-        .map_err(|error| error.to_string())
+    condition.holds(&Subject::selected(&selection)).map_err(|error| error.to_string())
 }
 
 fn response() -> Value {
@@ -48,33 +46,13 @@ fn conditions_have_the_expected_results() {
         ("{$.rate}", "double(result) <= 1 && asInt(value) == 0", true),
         ("{$.big}", "asInt(result) == 12345678", true),
         ("{$.name}", "result == 'bryan'", true),
-        (
-            "{$.name}",
-            "result != 'ann' && result in ['ann', 'bryan']",
-            true,
-        ),
-        (
-            "{$.name}",
-            "result.startsWith('br') && result.endsWith(\"an\")",
-            true,
-        ),
-        (
-            "{$.name}",
-            "result.contains('rya') && len(result) == 5",
-            true,
-        ),
-        (
-            "{$.name}",
-            "result.matches('^b.*n$') && matches(result, 'y')",
-            true,
-        ),
+        ("{$.name}", "result != 'ann' && result in ['ann', 'bryan']", true),
+        ("{$.name}", "result.startsWith('br') && result.endsWith(\"an\")", true),
+        ("{$.name}", "result.contains('rya') && len(result) == 5", true),
+        ("{$.name}", "result.matches('^b.*n$') && matches(result, 'y')", true),
         ("{$.name}", "result + '!' == 'bryan!'", true),
         ("{$.name}", "size(result) > 5 ? false : true", true),
-        (
-            "{$.yes}",
-            "result == 'true' && value == true && value",
-            true,
-        ),
+        ("{$.yes}", "result == 'true' && value == true && value", true),
         ("{$.none}", "value == null && result == null", true),
         ("{$.none}", "default(value, 3) == 3", true),
         ("{$.text}", "asInt(value) - 5 == 40", true),
@@ -82,89 +60,33 @@ fn conditions_have_the_expected_results() {
         ("{$}", "value.age + 5 == 50 && value['age'] % 2 == 1", true),
         ("{$}", "has(value.age) && !has(value.missing)", true),
         ("{$}", "default(value.missing, 7) == 7", true),
-        (
-            "{$}",
-            "default(value.players[9].name, 'nobody') == 'nobody'",
-            true,
-        ),
+        ("{$}", "default(value.players[9].name, 'nobody') == 'nobody'", true),
         ("{$}", "'age' in value && !('missing' in value)", true),
         ("{$.players}", "len(result) == 2 && result[1].admin", true),
         ("{$.players}", "result.all(p, p.score >= 10)", true),
-        (
-            "{$.players}",
-            "result.exists(p, p.state == 'playing')",
-            true,
-        ),
-        (
-            "{$.players}",
-            "result.exists_one(p, p.state == 'playing')",
-            true,
-        ),
-        (
-            "{$.players}",
-            "result.filter(p, p.score > 10).map(p, p.name) == ['bob']",
-            true,
-        ),
-        (
-            "{$.players}",
-            "result.map(p, p.score > 10, p.score)[0] == 30",
-            true,
-        ),
-        (
-            "{$.players}",
-            "result.all(p, result.exists(q, q.score >= p.score))",
-            true,
-        ),
-        (
-            "{$.players[0]}",
-            "value.all(key, key in ['name', 'state', 'score'])",
-            true,
-        ),
+        ("{$.players}", "result.exists(p, p.state == 'playing')", true),
+        ("{$.players}", "result.exists_one(p, p.state == 'playing')", true),
+        ("{$.players}", "result.filter(p, p.score > 10).map(p, p.name) == ['bob']", true),
+        ("{$.players}", "result.map(p, p.score > 10, p.score)[0] == 30", true),
+        ("{$.players}", "result.all(p, result.exists(q, q.score >= p.score))", true),
+        ("{$.players[0]}", "value.all(key, key in ['name', 'state', 'score'])", true),
         ("{$.players[*].name}", "result == ['ann', 'bob']", true),
-        (
-            "{$.players[*].score}",
-            "result.all(score, score < 30)",
-            false,
-        ),
-        (
-            "{$.players[?(@.state=='playing')].name}",
-            "result == 'ann' && value == ['ann']",
-            true,
-        ),
-        (
-            "{$.players[?(@.state=='gone')].name}",
-            "len(value) == 0",
-            true,
-        ),
+        ("{$.players[*].score}", "result.all(score, score < 30)", false),
+        ("{$.players[?(@.state=='playing')].name}", "result == 'ann' && value == ['ann']", true),
+        ("{$.players[?(@.state=='gone')].name}", "len(value) == 0", true),
         ("{$.players[?(@.state=='gone')].name}", "result == []", true),
-        (
-            "{$.players[?(@.score>1)].name}",
-            "result == ['ann', 'bob']",
-            true,
-        ),
+        ("{$.players[?(@.score>1)].name}", "result == ['ann', 'bob']", true),
         ("{$.age} of {$.name}", "result == '45 of bryan'", true),
-        (
-            "{$.age}",
-            "1 + 2 * 3 - 4 / 2 == 5 && -(-1) == 1 && 7 / 2 == 3",
-            true,
-        ),
+        ("{$.age}", "1 + 2 * 3 - 4 / 2 == 5 && -(-1) == 1 && 7 / 2 == 3", true),
         ("{$.age}", "1 < 2 || value.missing", true),
         ("{$.age}", "value.missing || 1 < 2", true),
         ("{$.age}", "!(false && value.missing)", true),
         ("{$.age}", "9007199254740993 > 9007199254740992.0", true),
-        (
-            "{$.age}",
-            "isNaN(asFloat('NaN')) && isInf(asFloat('inf')) && !isNaN(value)",
-            true,
-        ),
+        ("{$.age}", "isNaN(asFloat('NaN')) && isInf(asFloat('inf')) && !isNaN(value)", true),
     ];
     deep(move || {
         for (path, condition, holds) in rows {
-            assert_eq!(
-                evaluate(condition, path, &response()),
-                Ok(holds),
-                "{path} {condition}"
-            );
+            assert_eq!(evaluate(condition, path, &response()), Ok(holds), "{path} {condition}");
         }
     });
 }
@@ -178,11 +100,7 @@ fn every_comparison_with_nan_is_false() {
                 format!("1.5 {operator} asFloat('NaN')"),
                 format!("asFloat('NaN') {operator} asFloat('NaN')"),
             ] {
-                assert_eq!(
-                    evaluate(&condition, "{$}", &response()),
-                    Ok(false),
-                    "{condition}"
-                );
+                assert_eq!(evaluate(&condition, "{$}", &response()), Ok(false), "{condition}");
             }
         }
     });
@@ -198,84 +116,28 @@ fn evaluation_errors_contain_the_condition_and_the_problem() {
         ("{$.age}", "!(result in [44, 45])", "write asInt(...)"),
         ("{$.yes}", "result == true", "in quotes"),
         ("{$.players}", "result == 'ann'", "pick an element"),
-        (
-            "{$.name}",
-            "asInt(result) < 30",
-            "asInt(\"bryan\") is not a whole number",
-        ),
+        ("{$.name}", "asInt(result) < 30", "asInt(\"bryan\") is not a whole number"),
         ("{$.rate}", "asInt(result) < 30", "or write asFloat"),
         ("{$.players}", "asInt(result) < 30", "pick an element"),
-        (
-            "{$.none}",
-            "asInt(result) < 30",
-            "asInt(null) is not a whole number",
-        ),
+        ("{$.none}", "asInt(result) < 30", "asInt(null) is not a whole number"),
         ("{$.age}", "result + 1 == 46", "write asInt(...)"),
-        (
-            "{$.age}",
-            "asInt(result)",
-            "its result is 45, not true or false",
-        ),
-        (
-            "{$.name}",
-            "result",
-            "its result is \"bryan\", not true or false",
-        ),
-        (
-            "{$.age}",
-            "asInt(result) && true",
-            "45 is not true or false",
-        ),
+        ("{$.age}", "asInt(result)", "its result is 45, not true or false"),
+        ("{$.name}", "result", "its result is \"bryan\", not true or false"),
+        ("{$.age}", "asInt(result) && true", "45 is not true or false"),
         ("{$}", "value.missing == 1", "there is no field missing"),
-        (
-            "{$}",
-            "value.age.deep == 1",
-            "cannot read field deep of a number",
-        ),
-        (
-            "{$}",
-            "value.players[2].name == ''",
-            "there is no element 2 in a list of 2",
-        ),
-        (
-            "{$}",
-            "value.players[-1].name == ''",
-            "there is no element -1",
-        ),
+        ("{$}", "value.age.deep == 1", "cannot read field deep of a number"),
+        ("{$}", "value.players[2].name == ''", "there is no element 2 in a list of 2"),
+        ("{$}", "value.players[-1].name == ''", "there is no element -1"),
         ("{$}", "value.age in 'text'", "write TEXT.contains(PART)"),
-        (
-            "{$}",
-            "value.age.all(x, x > 1)",
-            "a loop needs a list, but got a number",
-        ),
+        ("{$}", "value.age.all(x, x > 1)", "a loop needs a list, but got a number"),
         ("{$}", "1 / 0 == 1", "divided by 0"),
         ("{$}", "9223372036854775807 + 1 > 0", "too large"),
-        (
-            "{$}",
-            "asFloat('NaN') > 1 || asInt(asFloat('NaN')) > 1",
-            "is not a whole number",
-        ),
-        (
-            "{$.name}",
-            "result.matches('(')",
-            "not a valid regular expression",
-        ),
-        (
-            "{$.name}",
-            "result.matches('(a{1000}){1000}')",
-            "not a valid regular expression",
-        ),
+        ("{$}", "asFloat('NaN') > 1 || asInt(asFloat('NaN')) > 1", "is not a whole number"),
+        ("{$.name}", "result.matches('(')", "not a valid regular expression"),
+        ("{$.name}", "result.matches('(a{1000}){1000}')", "not a valid regular expression"),
         ("{$.age}", "value.contains('4')", "got a number"),
-        (
-            "{$.age}",
-            "value.missing || false",
-            "cannot read field missing of a number",
-        ),
-        (
-            "{$.players}",
-            "result.all(p, p.admin)",
-            "there is no field admin",
-        ),
+        ("{$.age}", "value.missing || false", "cannot read field missing of a number"),
+        ("{$.players}", "result.all(p, p.admin)", "there is no field admin"),
     ];
     deep(move || {
         for (path, condition, why) in rows {
@@ -289,14 +151,8 @@ fn evaluation_errors_contain_the_condition_and_the_problem() {
 #[test]
 fn compile_errors_name_the_problem_or_its_fix() {
     let rows = [
-        (
-            "nosuch(result) || true",
-            "function nosuch is not known: use one of asInt",
-        ),
-        (
-            "nosuch || true",
-            "nosuch is not known: write result or value",
-        ),
+        ("nosuch(result) || true", "function nosuch is not known: use one of asInt"),
+        ("nosuch || true", "nosuch is not known: write result or value"),
         ("result.all(x, y > 1)", "y is not known"),
         ("x > 1 && [1].all(x, x > 0)", "x is not known"),
         ("result == nil", "write null"),
@@ -314,10 +170,7 @@ fn compile_errors_name_the_problem_or_its_fix() {
         ("asInt(result, 10) < 30", "asInt takes 1 argument, not 2"),
         ("has(value)", "write has(value.FIELD)"),
         ("all(result, true)", "is written LIST.all(x"),
-        (
-            "result.all(1, true)",
-            "the first argument of all must be a name",
-        ),
+        ("result.all(1, true)", "the first argument of all must be a name"),
         ("result.all(x, x > 1, x)", "is written LIST.all(x"),
         ("{'a': 1} == value", "object literals are not supported"),
         ("b'x' == value", "bytes are not supported"),
@@ -340,19 +193,11 @@ fn compile_errors_name_the_problem_or_its_fix() {
 
 #[test]
 fn deep_nesting_is_reported_even_if_quotes_contain_brackets() {
-    let quoted = format!(
-        "{}'{}' == {}",
-        "(".repeat(50),
-        ")".repeat(50),
-        "(".repeat(50)
-    );
+    let quoted = format!("{}'{}' == {}", "(".repeat(50), ")".repeat(50), "(".repeat(50));
     deep(move || {
         for source in ["(".repeat(100), "[".repeat(1000), quoted] {
             let message = Condition::compile(&source).expect_err(&source).to_string();
-            assert!(
-                message.contains("nested too deeply: simplify it"),
-                "{message}"
-            );
+            assert!(message.contains("nested too deeply: simplify it"), "{message}");
         }
     });
 }
@@ -385,14 +230,8 @@ fn the_steps_of_an_evaluation_are_limited() {
         let rows = [
             ("value.all(x, value.all(y, x + y >= 0))", &many),
             ("value.map(x, value.map(y, [x, y])).size() > 0", &many),
-            (
-                "value.map(x, [value, value, value]).map(y, y.map(z, z)).size() > 0",
-                &many,
-            ),
-            (
-                "value.exists(x, value == [x])  || value.all(x, value == value)",
-                &many,
-            ),
+            ("value.map(x, [value, value, value]).map(y, y.map(z, z)).size() > 0", &many),
+            ("value.exists(x, value == [x])  || value.all(x, value == value)", &many),
             (
                 "[1,2,3,4,5,6,7,8,9].all(x, [1,2,3,4,5,6,7,8,9].all(y, (value+value+value+value).contains('x')))",
                 &long,
@@ -412,11 +251,7 @@ fn the_steps_of_an_evaluation_are_limited() {
             let message = evaluate(condition, "{$}", response).expect_err(condition);
             assert!(message.contains("too many steps"), "{condition}: {message}");
             // Two seconds leave room for a debug build: a release build stays far below 200 ms.
-            assert!(
-                started.elapsed().as_millis() < 2_000,
-                "{condition}: {:?}",
-                started.elapsed()
-            );
+            assert!(started.elapsed().as_millis() < 2_000, "{condition}: {:?}", started.elapsed());
         }
     });
 }
@@ -445,31 +280,11 @@ fn expressions_that_depend_on_the_type_of_result_are_refused() {
         ("{$.age}", "[1].exists(x, result > 3 || true)", false),
         ("{$.age}", "asInt(result) == 45 || value == 1", true),
         ("{$.players}", "len(result) == 2", true),
-        (
-            "{$.players[?(@.score>1)].name}",
-            "len(result) == 2 || true",
-            false,
-        ),
-        (
-            "{$.players[?(@.score>1)].name}",
-            "result[0] == 'ann' || true",
-            false,
-        ),
-        (
-            "{$.players[?(@.score>1)].name}",
-            "result.all(x, x != '') || true",
-            false,
-        ),
-        (
-            "{$.players[?(@.score>1)].name}",
-            "'ann' in result || true",
-            false,
-        ),
-        (
-            "{$.players[?(@.score>1)].name}",
-            "len(value) == 2 && value[0] == 'ann'",
-            true,
-        ),
+        ("{$.players[?(@.score>1)].name}", "len(result) == 2 || true", false),
+        ("{$.players[?(@.score>1)].name}", "result[0] == 'ann' || true", false),
+        ("{$.players[?(@.score>1)].name}", "result.all(x, x != '') || true", false),
+        ("{$.players[?(@.score>1)].name}", "'ann' in result || true", false),
+        ("{$.players[?(@.score>1)].name}", "len(value) == 2 && value[0] == 'ann'", true),
     ];
     deep(move || {
         for (path, condition, accepted) in rows {
@@ -488,10 +303,7 @@ fn a_measured_value_is_shown_as_text() {
         ("{$.none}", "null"),
         ("{$.players[*].name}", "[\"ann\",\"bob\"]"),
         ("{$.players[?(@.score>10)].name}", "bob"),
-        (
-            "{$.players[0]}",
-            "{\"name\":\"ann\",\"score\":10,\"state\":\"playing\"}",
-        ),
+        ("{$.players[0]}", "{\"name\":\"ann\",\"score\":10,\"state\":\"playing\"}"),
     ] {
         let path = JsonPath::parse(path).expect(path);
         let selection = path.select(&response).expect("a selection");

@@ -37,22 +37,14 @@ impl<'a> Subject<'a> {
                     [one] if *filtered => as_result(one),
                     _ => value.clone(),
                 };
-                Subject {
-                    result,
-                    value,
-                    filtered: *filtered,
-                }
+                Subject { result, value, filtered: *filtered }
             }
         }
     }
 
     /// A whole JSON value.
     pub fn whole(value: &'a Value) -> Self {
-        Subject {
-            result: as_result(value),
-            value: Val::from_json(value),
-            filtered: false,
-        }
+        Subject { result: as_result(value), value: Val::from_json(value), filtered: false }
     }
 
     /// Text that is not JSON.
@@ -73,11 +65,7 @@ impl<'a> Subject<'a> {
 
     /// The same value for `result` and `value`.
     fn plain(value: Val<'a>) -> Self {
-        Subject {
-            result: value.clone(),
-            value,
-            filtered: false,
-        }
+        Subject { result: value.clone(), value, filtered: false }
     }
 
     pub(super) fn result_is_text(&self) -> bool {
@@ -279,9 +267,6 @@ fn int_order(int: i64, double: f64) -> Option<Ordering> {
         Some(Ordering::Greater)
     } else {
         let whole = double.trunc();
-        Some(
-            int.cmp(&(whole as i64))
-                .then(0.0_f64.total_cmp(&(double - whole + 0.0))),
-        )
+        Some(int.cmp(&(whole as i64)).then(0.0_f64.total_cmp(&(double - whole + 0.0))))
     }
 }

@@ -126,20 +126,12 @@ impl JsonPath {
     /// # Errors
     /// If it is invalid; the message says what to write.
     pub fn parse(source: &str) -> Result<Self, PathError> {
-        let error = |why| PathError {
-            path: truncate(source, MAX_SHOWN),
-            why,
-        };
+        let error = |why| PathError { path: truncate(source, MAX_SHOWN), why };
         if source.len() > MAX_LENGTH {
-            return Err(error(format!(
-                "it is longer than {MAX_LENGTH} bytes: shorten it"
-            )));
+            return Err(error(format!("it is longer than {MAX_LENGTH} bytes: shorten it")));
         }
         let parts = parse::template(source).map_err(error)?;
-        Ok(JsonPath {
-            source: source.to_owned(),
-            parts,
-        })
+        Ok(JsonPath { source: source.to_owned(), parts })
     }
 
     /// Whether it selects the whole document.
@@ -152,10 +144,8 @@ impl JsonPath {
     /// # Errors
     /// If a key or index does not exist, a value is of the wrong type, or the path selects too much.
     pub fn select<'v>(&'v self, document: &'v Value) -> Result<Selection<'v>, PathError> {
-        select::selection(&self.parts, document).map_err(|why| PathError {
-            path: truncate(&self.source, MAX_SHOWN),
-            why,
-        })
+        select::selection(&self.parts, document)
+            .map_err(|why| PathError { path: truncate(&self.source, MAX_SHOWN), why })
     }
 }
 
@@ -169,11 +159,8 @@ fn is_single(steps: &[Step]) -> bool {
 }
 
 fn is_filtered(steps: &[Step]) -> bool {
-    let others: Vec<Step> = steps
-        .iter()
-        .filter(|step| !matches!(step, Step::Filter(_)))
-        .cloned()
-        .collect();
+    let others: Vec<Step> =
+        steps.iter().filter(|step| !matches!(step, Step::Filter(_))).cloned().collect();
     others.len() < steps.len() && is_single(&others)
 }
 

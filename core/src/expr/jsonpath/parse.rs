@@ -13,10 +13,7 @@ pub(super) fn template(source: &str) -> Result<Vec<Part>> {
     if !source.contains('{') {
         return Err(format!("a path must be in braces: write {{{source}}}"));
     }
-    let mut reader = Reader {
-        rest: source,
-        in_filter: false,
-    };
+    let mut reader = Reader { rest: source, in_filter: false };
     let (parts, has_end) = parts(&mut reader, 0)?;
     if has_end {
         return Err("{end} has no {range}: remove it".into());
@@ -60,9 +57,7 @@ fn parts(reader: &mut Reader<'_>, depth: usize) -> Result<(Vec<Part>, bool)> {
 
 fn deeper(depth: usize) -> Result<usize> {
     if depth >= MAX_DEPTH {
-        return Err(format!(
-            "it is nested more than {MAX_DEPTH} levels deep: simplify it"
-        ));
+        return Err(format!("it is nested more than {MAX_DEPTH} levels deep: simplify it"));
     }
     Ok(depth + 1)
 }
@@ -70,9 +65,7 @@ fn deeper(depth: usize) -> Result<usize> {
 /// Parses what follows an opening brace, up to and including the closing one.
 fn braces(reader: &mut Reader<'_>, depth: usize) -> Result<Braces> {
     reader.skip_spaces();
-    let keyword = reader
-        .clone()
-        .take_while(|c| c.is_alphanumeric() || c == '_');
+    let keyword = reader.clone().take_while(|c| c.is_alphanumeric() || c == '_');
     let braces = match keyword {
         "end" => {
             reader.eat("end");
@@ -90,10 +83,7 @@ fn braces(reader: &mut Reader<'_>, depth: usize) -> Result<Braces> {
     }
     match reader.rest.chars().next() {
         None => Err("a brace is not closed: write } at the end of the path".into()),
-        Some(found) => Err(format!(
-            "unexpected character {found:?} at {:?}",
-            reader.shown()
-        )),
+        Some(found) => Err(format!("unexpected character {found:?} at {:?}", reader.shown())),
     }
 }
 
@@ -113,10 +103,7 @@ fn path(reader: &mut Reader<'_>, depth: usize) -> Result<Vec<Step>> {
                 return Err("there are more than two dots: write ..".into());
             }
             steps.push(Step::Recursive);
-            if reader
-                .rest
-                .starts_with(|c: char| c.is_alphanumeric() || c == '_' || c == '*')
-            {
+            if reader.rest.starts_with(|c: char| c.is_alphanumeric() || c == '_' || c == '*') {
                 steps.push(field(reader)?);
             }
         } else if reader.eat("[?(") {
@@ -167,43 +154,27 @@ fn field(reader: &mut Reader<'_>) -> Result<Step> {
 
 /// Parses the contents of brackets: an index, a slice, a quoted key, or a list of these.
 fn brackets(reader: &mut Reader<'_>, depth: usize) -> Result<Vec<Step>> {
-    let inside = reader
-        .until_unquoted("]")
-        .ok_or("a bracket is not closed: write ]")?;
+    let inside = reader.until_unquoted("]").ok_or("a bracket is not closed: write ]")?;
     let members = split_unquoted(inside);
     if let [member] = members.as_slice() {
         return union_member(member, depth);
     }
-    let union = members
-        .iter()
-        .map(|member| union_member(member.trim_matches(' '), depth));
+    let union = members.iter().map(|member| union_member(member.trim_matches(' '), depth));
     Ok(vec![Step::Union(union.collect::<Result<_>>()?)])
 }
 
 fn union_member(inside: &str, depth: usize) -> Result<Vec<Step>> {
     if inside == "*" {
-        return Ok(vec![Step::Slice(Slice {
-            from: None,
-            to: None,
-            step: None,
-            single: false,
-        })]);
+        return Ok(vec![Step::Slice(Slice { from: None, to: None, step: None, single: false })]);
     }
-    let quoted = inside
-        .strip_prefix('\'')
-        .and_then(|rest| rest.strip_suffix('\''));
+    let quoted = inside.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\''));
     if let Some(keys) = quoted {
         // As in client-go, an unescaped dot in quotes separates two keys.
         let dotted = format!(".{keys}");
-        let mut reader = Reader {
-            rest: &dotted,
-            in_filter: false,
-        };
+        let mut reader = Reader { rest: &dotted, in_filter: false };
         let steps = path(&mut reader, depth)?;
         if !reader.rest.is_empty() {
-            return Err(format!(
-                "[{inside}] is not a key: escape its special characters with \\"
-            ));
+            return Err(format!("[{inside}] is not a key: escape its special characters with \\"));
         }
         return Ok(steps);
     }
@@ -221,16 +192,10 @@ fn slice(inside: &str) -> Result<Slice> {
         }),
     };
     if inside.is_empty() || bounds.len() > 3 {
-        return Err(format!(
-            "[{inside}] is not an index: write a number, from:to or from:to:step"
-        ));
+        return Err(format!("[{inside}] is not an index: write a number, from:to or from:to:step"));
     }
-    let slice = Slice {
-        from: bound(0)?,
-        to: bound(1)?,
-        step: bound(2)?,
-        single: bounds.len() == 1,
-    };
+    let slice =
+        Slice { from: bound(0)?, to: bound(1)?, step: bound(2)?, single: bounds.len() == 1 };
     if slice.step.is_some_and(|step| step <= 0) {
         return Err(format!("[{inside}] has a step that is not above 0"));
     }
@@ -267,9 +232,7 @@ fn operator(reader: &mut Reader<'_>) -> Result<Option<Operator>> {
         ">" => Operator::Greater,
         ">=" => Operator::GreaterOrEqual,
         other => {
-            return Err(format!(
-                "{other} is not a comparison: write ==, !=, <, <=, > or >="
-            ));
+            return Err(format!("{other} is not a comparison: write ==, !=, <, <=, > or >="));
         }
     }))
 }
@@ -285,9 +248,8 @@ fn literal(reader: &mut Reader<'_>) -> Result<Option<Value>> {
     if first.is_ascii_digit() || first == '-' || first == '+' {
         let text = reader.take_while(|c| c.is_ascii_digit() || ".+-eE".contains(c));
         let text = text.strip_prefix('+').unwrap_or(text);
-        let number: serde_json::Number = text
-            .parse()
-            .map_err(|_| format!("{text:?} is not a number"))?;
+        let number: serde_json::Number =
+            text.parse().map_err(|_| format!("{text:?} is not a number"))?;
         return Ok(Some(Value::Number(number)));
     }
     if first.is_alphabetic() || first == '_' {
@@ -320,17 +282,12 @@ fn quoted(reader: &mut Reader<'_>, quote: char) -> Result<String> {
             c => text.push(c),
         }
     }
-    Err(format!(
-        "a quote is not closed: write {quote} after the text"
-    ))
+    Err(format!("a quote is not closed: write {quote} after the text"))
 }
 
 /// Splits a union at commas outside quotes.
 fn split_unquoted(inside: &str) -> Vec<&str> {
-    let mut reader = Reader {
-        rest: inside,
-        in_filter: false,
-    };
+    let mut reader = Reader { rest: inside, in_filter: false };
     let mut members = Vec::new();
     while let Some(member) = reader.until_unquoted(",") {
         members.push(member);

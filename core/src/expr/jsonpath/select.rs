@@ -19,15 +19,9 @@ pub(super) fn selection<'v>(parts: &'v [Part], document: &'v Value) -> Result<Se
     if let [Part::Path(steps)] = parts {
         let mut values = walk.path(steps, vec![document])?;
         if !is_single(steps) {
-            return Ok(Selection::Many {
-                values,
-                filtered: is_filtered(steps),
-            });
+            return Ok(Selection::Many { values, filtered: is_filtered(steps) });
         }
-        return values
-            .pop()
-            .map(Selection::One)
-            .ok_or("it selects nothing".into());
+        return values.pop().map(Selection::One).ok_or("it selects nothing".into());
     }
     let mut text = String::new();
     walk.text(parts, document, &mut text)?;
@@ -191,10 +185,7 @@ fn children(place: &Value) -> Box<dyn Iterator<Item = &Value> + '_> {
 
 /// The values of a key. The key may be missing in some places, but not in all.
 fn field<'v>(key: &str, places: &[&'v Value]) -> Result<Vec<&'v Value>> {
-    let found: Vec<_> = places
-        .iter()
-        .filter_map(|place| place.as_object()?.get(key))
-        .collect();
+    let found: Vec<_> = places.iter().filter_map(|place| place.as_object()?.get(key)).collect();
     match (places, found.is_empty()) {
         ([place], true) if !place.is_object() => {
             Err(format!("key {key} is not found in {}", kind(place)))
@@ -214,11 +205,7 @@ fn sliced<'v>(slice: &Slice, place: &'v Value) -> Result<Vec<&'v Value>> {
     };
     let length = items.len() as i64;
     let absolute = |bound: i64| {
-        if bound < 0 {
-            bound.saturating_add(length)
-        } else {
-            bound
-        }
+        if bound < 0 { bound.saturating_add(length) } else { bound }
     };
     let from = absolute(slice.from.unwrap_or(0));
     let to = match slice.to {
@@ -237,10 +224,7 @@ fn sliced<'v>(slice: &Slice, place: &'v Value) -> Result<Vec<&'v Value>> {
         });
     }
     let step = usize::try_from(slice.step.unwrap_or(1)).unwrap_or(1).max(1);
-    Ok(items[from as usize..to as usize]
-        .iter()
-        .step_by(step)
-        .collect())
+    Ok(items[from as usize..to as usize].iter().step_by(step).collect())
 }
 
 fn at_most_one(places: Vec<&Value>) -> Result<Option<&Value>> {
@@ -265,11 +249,7 @@ fn compare(operator: Operator, left: &Value, right: &Value) -> Result<bool> {
             Some(left.cmp(right))
         }
         _ => {
-            return Err(format!(
-                "a filter cannot compare {} with {}",
-                kind(left),
-                kind(right)
-            ));
+            return Err(format!("a filter cannot compare {} with {}", kind(left), kind(right)));
         }
     };
     Ok(match operator {

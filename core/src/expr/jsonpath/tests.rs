@@ -25,11 +25,9 @@ fn select(path: &str, document: &Value) -> Result<(&'static str, String), PathEr
 fn as_text(selection: &Selection) -> String {
     match selection {
         Selection::One(value) => text_of(value),
-        Selection::Many { values, .. } => values
-            .iter()
-            .map(|value| text_of(value))
-            .collect::<Vec<_>>()
-            .join(" "),
+        Selection::Many { values, .. } => {
+            values.iter().map(|value| text_of(value)).collect::<Vec<_>>().join(" ")
+        }
         Selection::Text(text) => text.clone(),
     }
 }
@@ -54,11 +52,7 @@ fn templates_give_the_same_results_as_in_client_go() {
             let (_, selected) = selected.unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(selected, text, "{path}");
         } else {
-            assert!(
-                selected.is_err(),
-                "{path}: {selected:?} instead of {}",
-                row["error"]
-            );
+            assert!(selected.is_err(), "{path}: {selected:?} instead of {}", row["error"]);
         }
     }
 }
@@ -117,24 +111,16 @@ fn the_path_decides_whether_one_or_many_are_selected() {
         ("{$.d[*][?(@.c==1)].c}", "many", "1"),
         ("b is {$.a[0].b}", "text", "b is 1"),
     ] {
-        assert_eq!(
-            select(path, &document),
-            Ok((kind, text.to_owned())),
-            "{path}"
-        );
+        assert_eq!(select(path, &document), Ok((kind, text.to_owned())), "{path}");
     }
     assert!(JsonPath::parse("{$}").expect("a path").is_whole());
 }
 
 #[test]
 fn numbers_become_text_as_users_expect() {
-    for (number, text) in [
-        ("45", "45"),
-        ("45.0", "45"),
-        ("1.5", "1.5"),
-        ("12345678", "12345678"),
-        ("-0.0", "-0"),
-    ] {
+    for (number, text) in
+        [("45", "45"), ("45.0", "45"), ("1.5", "1.5"), ("12345678", "12345678"), ("-0.0", "-0")]
+    {
         let value: Value = serde_json::from_str(number).expect("a number");
         assert_eq!(text_of(&value), text);
     }
@@ -153,10 +139,7 @@ fn a_path_may_visit_only_a_limited_number_of_values() {
         "{range ..*}{range ..*}{range ..*}{$..}{end}{end}{end}",
     ] {
         let error = select(path, &document).expect_err(path).to_string();
-        assert!(
-            error.contains("too much") || error.contains("too long"),
-            "{error}"
-        );
+        assert!(error.contains("too much") || error.contains("too long"), "{error}");
     }
     let union = "['a','a','a','a','a','a','a','a','a','a']";
     let wide = format!("{{${}}}", union.repeat(8));

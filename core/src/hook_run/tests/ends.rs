@@ -27,42 +27,12 @@ fn results_and_limits_decide_how_a_run_ends() {
         (counted(2), "S F", Failed, 2),
         (counted(2), "S E S", Successful, 3),
         (counted(2), "SEEEEE S", Error, 6),
-        (
-            metric_with(3, |m| m.failure_limit = Some(2)),
-            "FFS",
-            Successful,
-            3,
-        ),
-        (
-            metric_with(3, |m| m.failure_limit = Some(2)),
-            "FFF",
-            Failed,
-            3,
-        ),
-        (
-            metric_with(3, |m| m.failure_limit = Some(3)),
-            "FFF",
-            Inconclusive,
-            3,
-        ),
-        (
-            metric_with(2, |m| m.inconclusive_limit = Some(1)),
-            "IS",
-            Successful,
-            2,
-        ),
-        (
-            metric_with(2, |m| m.inconclusive_limit = Some(2)),
-            "II",
-            Inconclusive,
-            2,
-        ),
-        (
-            metric_with(5, |m| m.successful_limit = Some(2)),
-            "SS S",
-            Successful,
-            2,
-        ),
+        (metric_with(3, |m| m.failure_limit = Some(2)), "FFS", Successful, 3),
+        (metric_with(3, |m| m.failure_limit = Some(2)), "FFF", Failed, 3),
+        (metric_with(3, |m| m.failure_limit = Some(3)), "FFF", Inconclusive, 3),
+        (metric_with(2, |m| m.inconclusive_limit = Some(1)), "IS", Successful, 2),
+        (metric_with(2, |m| m.inconclusive_limit = Some(2)), "II", Inconclusive, 2),
+        (metric_with(5, |m| m.successful_limit = Some(2)), "SS S", Successful, 2),
         (
             metric_with(3, |m| {
                 m.failure_limit = Some(2);
@@ -73,12 +43,7 @@ fn results_and_limits_decide_how_a_run_ends() {
             3,
         ),
         // A poll: failures end it only if failureLimit is set.
-        (
-            endless(|m| m.successful_limit = Some(1)),
-            "FFFFFFS S",
-            Successful,
-            7,
-        ),
+        (endless(|m| m.successful_limit = Some(1)), "FFFFFFS S", Successful, 7),
         (
             endless(|m| {
                 m.successful_limit = Some(1);
@@ -88,24 +53,9 @@ fn results_and_limits_decide_how_a_run_ends() {
             Failed,
             1,
         ),
-        (
-            metric_with(3, |m| m.successful_limit = Some(1)),
-            "FFF S",
-            Inconclusive,
-            3,
-        ),
-        (
-            metric_with(1, |m| m.consecutive_error_limit = Some(0)),
-            "E S",
-            Error,
-            1,
-        ),
-        (
-            metric_with(1, |m| m.failure_limit = Some(-1)),
-            "F",
-            Failed,
-            1,
-        ),
+        (metric_with(3, |m| m.successful_limit = Some(1)), "FFF S", Inconclusive, 3),
+        (metric_with(1, |m| m.consecutive_error_limit = Some(0)), "E S", Error, 1),
+        (metric_with(1, |m| m.failure_limit = Some(-1)), "F", Failed, 1),
         (
             endless(|m| {
                 m.consecutive_successful_limit = Some(2);
@@ -115,12 +65,7 @@ fn results_and_limits_decide_how_a_run_ends() {
             Successful,
             8,
         ),
-        (
-            endless(|m| m.successful_limit = Some(3)),
-            "SSS S",
-            Successful,
-            3,
-        ),
+        (endless(|m| m.successful_limit = Some(3)), "SSS S", Successful, 3),
         (endless(|_| {}), "SSS", Running, 3),
         (endless(|_| {}), "SSF S", Failed, 3),
     ];
@@ -128,43 +73,25 @@ fn results_and_limits_decide_how_a_run_ends() {
         let played = play(metric, answers);
         assert_eq!(played.status.phase, phase, "row {row}: {answers}");
         assert_eq!(played.calls.len(), calls, "row {row}: {answers}");
-        assert_eq!(
-            played.status.finished_at.is_some(),
-            phase != Running,
-            "row {row}"
-        );
+        assert_eq!(played.status.finished_at.is_some(), phase != Running, "row {row}");
         let needs_message = !matches!(phase, Successful | Running);
-        assert_eq!(
-            played.status.message.is_some(),
-            needs_message,
-            "row {row}: {answers}"
-        );
+        assert_eq!(played.status.message.is_some(), needs_message, "row {row}: {answers}");
     }
 }
 
 #[test]
 fn the_first_failed_metric_stops_the_others() {
-    let later = Metric {
-        name: "later".into(),
-        initial_delay: Some("60s".into()),
-        ..counted(5)
-    };
+    let later = Metric { name: "later".into(), initial_delay: Some("60s".into()), ..counted(5) };
     let spec = run_of(&[counted(5), metric(|m| m.name = "bad".into()), later]);
     let played = Play::new(spec, &["SSSSS", "F", "S"]).play();
     assert_eq!(played.status.phase, Failed);
-    assert_eq!(
-        played.message(),
-        "measurement 1 of metric bad: it was Failed"
-    );
+    assert_eq!(played.message(), "measurement 1 of metric bad: it was Failed");
     assert_eq!(played.result(0).phase, Inconclusive);
     assert_eq!(
         played.result(0).message.as_deref(),
         Some("metric webtest was stopped after 1 measurement: metric bad ended Failed")
     );
-    assert_eq!(
-        (played.result(2).phase, played.result(2).count),
-        (Inconclusive, 0)
-    );
+    assert_eq!((played.result(2).phase, played.result(2).count), (Inconclusive, 0));
 }
 
 #[test]
@@ -180,9 +107,7 @@ fn the_worst_metric_decides() {
 fn a_dry_run_does_not_affect_the_result() {
     let named = |name: &str| metric(|m| m.name = name.into());
     let mut spec = run_of(&[named("dry"), named("real"), named("other")]);
-    spec.dry_run = vec![DryRun {
-        metric_name: "d.*".into(),
-    }];
+    spec.dry_run = vec![DryRun { metric_name: "d.*".into() }];
     let played = Play::new(spec.clone(), &["F", "S", "S"]).play();
     assert_eq!(played.status.phase, Successful);
     assert_eq!(played.status.message, None);
@@ -192,11 +117,7 @@ fn a_dry_run_does_not_affect_the_result() {
     // Other metrics still decide, and the run waits for the dry run.
     let played = Play::new(spec.clone(), &["S", "F", "S"]).play();
     assert_eq!(played.status.phase, Failed);
-    spec.metrics[0] = Metric {
-        name: "dry".into(),
-        failure_limit: Some(9),
-        ..counted(3)
-    };
+    spec.metrics[0] = Metric { name: "dry".into(), failure_limit: Some(9), ..counted(3) };
     let played = Play::new(spec.clone(), &["FFS", "S", "S"]).play();
     assert_eq!(played.status.phase, Successful);
     assert_eq!(played.calls.len(), 5);
@@ -210,15 +131,10 @@ fn a_dry_run_does_not_affect_the_result() {
 #[test]
 fn a_run_with_only_dry_runs_reports_that_no_metric_affects_its_result() {
     let mut spec = run_of(&[counted(1)]);
-    spec.dry_run = vec![DryRun {
-        metric_name: ".*".into(),
-    }];
+    spec.dry_run = vec![DryRun { metric_name: ".*".into() }];
     let played = Play::new(spec, &["F"]).play();
     assert_eq!(played.status.phase, Successful);
-    assert_eq!(
-        played.message(),
-        "all metrics are dry runs: none affects the result"
-    );
+    assert_eq!(played.message(), "all metrics are dry runs: none affects the result");
 }
 
 #[test]
@@ -268,36 +184,21 @@ fn a_run_that_cannot_be_measured_ends_in_error_and_gives_the_reason() {
     let bad_interval = metric(|m| m.interval = Some("60".into()));
     let rows = [
         (run_of(&[]), "there are no metrics"),
-        (
-            run_of(&[counted(1), counted(1)]),
-            "two metrics are named webtest",
-        ),
+        (run_of(&[counted(1), counted(1)]), "two metrics are named webtest"),
         (
             HookRunSpec {
-                dry_run: vec![DryRun {
-                    metric_name: "web".into(),
-                }],
+                dry_run: vec![DryRun { metric_name: "web".into() }],
                 ..run_of(&[counted(1)])
             },
             "dryRun names web, but there is no such metric",
         ),
-        (
-            run_of(&[no_interval]),
-            "metric webtest: count 3 needs an interval",
-        ),
-        (
-            run_of(&[bad_interval]),
-            "metric webtest: interval: \"60\" is not a duration",
-        ),
+        (run_of(&[no_interval]), "metric webtest: count 3 needs an interval"),
+        (run_of(&[bad_interval]), "metric webtest: interval: \"60\" is not a duration"),
     ];
     for (spec, message) in rows {
         let played = Play::new(spec, &["SSS", "SSS"]).play();
         assert_eq!(played.status.phase, Error, "{message}");
-        assert!(
-            played.message().starts_with(message),
-            "{}",
-            played.message()
-        );
+        assert!(played.message().starts_with(message), "{}", played.message());
         assert!(played.calls.is_empty(), "{message}");
     }
 }
@@ -305,26 +206,8 @@ fn a_run_that_cannot_be_measured_ends_in_error_and_gives_the_reason() {
 #[test]
 fn a_completed_run_does_not_change() {
     let played = play(counted(1), "S");
-    let late = [Measured {
-        metric: 0,
-        started: played.now,
-        finished: played.now,
-        outcome: ended(Failed),
-    }];
-    let next = assess_now(
-        &played.spec,
-        &played.status,
-        &late,
-        &BTreeSet::new(),
-        Timestamp::MAX,
-    );
-    assert_eq!(
-        next,
-        Assessment {
-            status: played.status,
-            start: vec![],
-            wake: None,
-            stop: vec![]
-        }
-    );
+    let late =
+        [Measured { metric: 0, started: played.now, finished: played.now, outcome: ended(Failed) }];
+    let next = assess_now(&played.spec, &played.status, &late, &BTreeSet::new(), Timestamp::MAX);
+    assert_eq!(next, Assessment { status: played.status, start: vec![], wake: None, stop: vec![] });
 }

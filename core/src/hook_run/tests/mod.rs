@@ -48,26 +48,14 @@ impl Play {
             phases.map(phase_of).rev().collect()
         });
         let answers = answers.collect();
-        Play {
-            spec,
-            status: HookRunStatus::default(),
-            now: start(),
-            answers,
-            calls: Vec::new(),
-        }
+        Play { spec, status: HookRunStatus::default(), now: start(), answers, calls: Vec::new() }
     }
 
     /// Plays until the run ends, has nothing to wait for, or has no answer left.
     fn play(mut self) -> Self {
         let mut measured = Vec::new();
         loop {
-            let next = assess_now(
-                &self.spec,
-                &self.status,
-                &measured,
-                &BTreeSet::new(),
-                self.now,
-            );
+            let next = assess_now(&self.spec, &self.status, &measured, &BTreeSet::new(), self.now);
             measured.clear();
             self.status = next.status;
             for metric in next.start {
@@ -116,19 +104,11 @@ fn phase_of(letter: char) -> HookPhase {
 
 fn ended(phase: HookPhase) -> Outcome {
     let message = (phase != Successful).then(|| format!("it was {phase}"));
-    Outcome {
-        phase,
-        value: Some("32".into()),
-        message,
-        ..Outcome::default()
-    }
+    Outcome { phase, value: Some("32".into()), message, ..Outcome::default() }
 }
 
 fn metric(change: impl FnOnce(&mut Metric)) -> Metric {
-    let mut metric = Metric {
-        name: "webtest".into(),
-        ..Metric::default()
-    };
+    let mut metric = Metric { name: "webtest".into(), ..Metric::default() };
     change(&mut metric);
     metric
 }
@@ -141,10 +121,7 @@ fn counted(count: i32) -> Metric {
 }
 
 fn run_of(metrics: &[Metric]) -> HookRunSpec {
-    HookRunSpec {
-        metrics: metrics.to_vec(),
-        ..HookRunSpec::default()
-    }
+    HookRunSpec { metrics: metrics.to_vec(), ..HookRunSpec::default() }
 }
 
 fn play(metric: Metric, answers: &str) -> Play {
@@ -156,15 +133,9 @@ fn play(metric: Metric, answers: &str) -> Play {
 fn the_first_failure_ends_a_run_of_two_measurements() {
     let played = play(counted(2), "F");
     let result = played.result(0);
-    assert_eq!(
-        (result.count, result.failed, result.measurements.len()),
-        (1, 1, 1)
-    );
+    assert_eq!((result.count, result.failed, result.measurements.len()), (1, 1, 1));
     assert_eq!(result.measurements[0].value.as_deref(), Some("32"));
-    assert_eq!(
-        played.message(),
-        "measurement 1 of metric webtest: it was Failed"
-    );
+    assert_eq!(played.message(), "measurement 1 of metric webtest: it was Failed");
     insta::assert_yaml_snapshot!(played.status);
 }
 
@@ -179,10 +150,8 @@ fn a_run_between_its_measurements_is_running() {
 #[test]
 fn measurement_retention_decides_how_many_measurements_are_kept() {
     let mut spec = run_of(&[counted(25)]);
-    spec.measurement_retention = vec![MeasurementRetention {
-        metric_name: "web.*".into(),
-        limit: 20,
-    }];
+    spec.measurement_retention =
+        vec![MeasurementRetention { metric_name: "web.*".into(), limit: 20 }];
     let played = Play::new(spec, &[&"S".repeat(25)]).play();
     assert_eq!(played.result(0).count, 25);
     assert_eq!(played.result(0).measurements.len(), 20);
@@ -194,10 +163,7 @@ fn counters_include_measurements_that_the_list_has_dropped() {
     metric.failure_limit = Some(25);
     let played = play(metric, &"SSFSE".repeat(7));
     let result = played.result(0);
-    assert_eq!(
-        (result.count, result.successful, result.failed, result.error),
-        (25, 19, 6, 6)
-    );
+    assert_eq!((result.count, result.successful, result.failed, result.error), (25, 19, 6, 6));
     assert_eq!(result.measurements.len(), 10);
     assert_eq!(played.status.phase, Successful);
 }

@@ -9,15 +9,7 @@ fn any_metric() -> impl Strategy<Value = Metric> {
     let limit = || proptest::option::of(0..4_i32);
     let successes = || proptest::option::of(1..4_i32);
     let waits = (any::<bool>(), proptest::option::of(1..30_u8));
-    (
-        proptest::option::of(1..6_i32),
-        waits,
-        limit(),
-        limit(),
-        limit(),
-        successes(),
-        successes(),
-    )
+    (proptest::option::of(1..6_i32), waits, limit(), limit(), limit(), successes(), successes())
         .prop_map(
             |(count, (interval, delay), failed, inconclusive, errors, successful, in_a_row)| {
                 Metric {
@@ -51,11 +43,9 @@ fn any_run() -> impl Strategy<Value = HookRunSpec> {
             }
             spec.metrics.push(Metric { name, ..metric });
         }
-        spec.measurement_retention
-            .extend(retention.map(|limit| MeasurementRetention {
-                metric_name: "m0".into(),
-                limit,
-            }));
+        spec.measurement_retention.extend(
+            retention.map(|limit| MeasurementRetention { metric_name: "m0".into(), limit }),
+        );
         spec
     })
 }
@@ -101,19 +91,13 @@ fn restarted(status: &HookRunStatus) -> HookRunStatus {
 /// Whether a metric met its own condition, derived from its answers alone.
 fn meets_condition(metric: &Metric, answers: &[HookPhase]) -> bool {
     let successes = count_of(answers, Successful);
-    let in_a_row = answers
-        .iter()
-        .rev()
-        .take_while(|answer| **answer == Successful)
-        .count() as i32;
+    let in_a_row = answers.iter().rev().take_while(|answer| **answer == Successful).count() as i32;
     let within = |phase, limit: i32| count_of(answers, phase) <= limit;
     let has_success_limit = [metric.successful_limit, metric.consecutive_successful_limit]
         .into_iter()
         .flatten()
         .any(|limit| limit > 0);
-    let failures = metric
-        .failure_limit
-        .unwrap_or(if has_success_limit { i32::MAX } else { 0 });
+    let failures = metric.failure_limit.unwrap_or(if has_success_limit { i32::MAX } else { 0 });
     let enough = match (metric.successful_limit, metric.consecutive_successful_limit) {
         (None, None) => successes >= 1,
         (total, row) => total.is_some_and(|n| successes >= n) || row.is_some_and(|n| in_a_row >= n),
@@ -169,22 +153,13 @@ impl History {
                     resume_after: (moment.answer == Running).then(|| SignedDuration::from_secs(3)),
                     ..ended(moment.answer)
                 };
-                measured.push(Measured {
-                    metric,
-                    started: now,
-                    finished: now,
-                    outcome,
-                });
+                measured.push(Measured { metric, started: now, finished: now, outcome });
             }
             if measured.is_empty() {
                 now = next.wake.unwrap_or(now).max(now);
             }
         }
-        Ok(History {
-            spec,
-            status,
-            answers,
-        })
+        Ok(History { spec, status, answers })
     }
 
     fn metrics(&self) -> impl Iterator<Item = (&Metric, &[HookPhase], Option<&MetricResult>)> {

@@ -7,10 +7,7 @@ fn intervals_count_from_the_end_of_the_last_measurement() {
     let mut metric = counted(3);
     metric.initial_delay = Some("30s".into());
     let played = play(metric, "SES S");
-    assert_eq!(
-        played.calls,
-        [(0, 1, 30), (0, 2, 91), (0, 3, 152), (0, 4, 213)]
-    );
+    assert_eq!(played.calls, [(0, 1, 30), (0, 2, 91), (0, 3, 152), (0, 4, 213)]);
 }
 
 #[test]
@@ -41,10 +38,7 @@ fn a_metric_that_is_being_measured_is_not_started_again() {
 
 #[test]
 fn a_measurement_in_progress_is_shown_and_checked_again() {
-    let job = || JobReference {
-        name: "job".into(),
-        uid: "uid".into(),
-    };
+    let job = || JobReference { name: "job".into(), uid: "uid".into() };
     let in_progress = |seconds| Outcome {
         phase: Running,
         message: Some("it is in progress".into()),
@@ -53,50 +47,26 @@ fn a_measurement_in_progress_is_shown_and_checked_again() {
         ..Outcome::default()
     };
     let spec = run_of(&[counted(2)]);
-    let measured = |outcome, at| Measured {
-        metric: 0,
-        started: at,
-        finished: at,
-        outcome,
-    };
+    let measured = |outcome, at| Measured { metric: 0, started: at, finished: at, outcome };
     let none = BTreeSet::new();
     let started = assess_now(&spec, &HookRunStatus::default(), &[], &none, start());
     assert_eq!(job_in_progress(&started.status, &spec.metrics[0]), None);
-    let shown = assess_now(
-        &spec,
-        &started.status,
-        &[measured(in_progress(3), start())],
-        &none,
-        start(),
-    );
-    assert_eq!(
-        job_in_progress(&shown.status, &spec.metrics[0]),
-        Some(&job())
-    );
+    let shown =
+        assess_now(&spec, &started.status, &[measured(in_progress(3), start())], &none, start());
+    assert_eq!(job_in_progress(&shown.status, &spec.metrics[0]), Some(&job()));
     assert_eq!(next_number(&shown.status, &spec.metrics[0]), 1);
-    assert_eq!(
-        (shown.start, shown.wake),
-        (vec![], Some(start() + SignedDuration::from_secs(3)))
-    );
+    assert_eq!((shown.start, shown.wake), (vec![], Some(start() + SignedDuration::from_secs(3))));
     let result = &shown.status.metric_results[0];
     assert_eq!((result.count, result.measurements[0].phase), (0, Running));
 
     let later = start() + SignedDuration::from_secs(3);
     let next = assess_now(&spec, &shown.status, &[], &none, later);
     assert_eq!(next.start, [0]);
-    let complete = assess_now(
-        &spec,
-        &next.status,
-        &[measured(ended(Successful), later)],
-        &none,
-        later,
-    );
+    let complete =
+        assess_now(&spec, &next.status, &[measured(ended(Successful), later)], &none, later);
     let result = &complete.status.metric_results[0];
     assert_eq!((result.count, result.measurements.len()), (1, 1));
-    assert_eq!(
-        result.measurements[0].started_at.as_ref().map(|at| at.0),
-        Some(start())
-    );
+    assert_eq!(result.measurements[0].started_at.as_ref().map(|at| at.0), Some(start()));
     assert_eq!(result.measurements[0].resume_at, None);
     assert_eq!(result.measurements[0].job, Some(job()));
     // The interval counts from the end of the measurement.

@@ -35,14 +35,8 @@ fn the_steps_of_an_install_run_in_order() {
         assert!(pre_install < post_install);
         assert!(post_install < index_of("EnsurePostClusterInstallHook master-0"));
     }
-    assert_eq!(
-        sim.condition("Ready"),
-        "True Installed: the install is complete on every node"
-    );
-    assert_eq!(
-        sim.condition("EnsurePostInstallHook"),
-        "True Passed: passed on 3 of 3 nodes"
-    );
+    assert_eq!(sim.condition("Ready"), "True Installed: the install is complete on every node");
+    assert_eq!(sim.condition("EnsurePostInstallHook"), "True Passed: passed on 3 of 3 nodes");
     let status = sim.cluster.status.as_ref().expect("a status");
     assert_eq!((status.nodes, status.installed_nodes), (3, 3));
     assert_eq!(format!("{:?}", status.phase), "Running");
@@ -80,15 +74,7 @@ fn a_failing_script_is_repeated_with_backoff_until_it_passes() {
     }
     assert!(sim.live().is_empty(), "{:?}", sim.live());
     let mut elapsed = 0;
-    for (attempt, backoff) in [
-        (2, 10),
-        (3, 20),
-        (4, 40),
-        (5, 80),
-        (6, 160),
-        (7, 300),
-        (8, 300),
-    ] {
+    for (attempt, backoff) in [(2, 10), (3, 20), (4, 40), (5, 80), (6, 160), (7, 300), (8, 300)] {
         sim.wait(backoff - 1);
         assert!(sim.live().is_empty(), "attempt {attempt} started early");
         sim.wait(1);
@@ -108,11 +94,7 @@ fn a_failing_script_is_repeated_with_backoff_until_it_passes() {
     sim.end("world-22", None);
     sim.end("world-22", None);
     sim.end("master-0", None);
-    assert!(
-        sim.condition("Ready").starts_with("True"),
-        "{}",
-        sim.condition("Ready")
-    );
+    assert!(sim.condition("Ready").starts_with("True"), "{}", sim.condition("Ready"));
     let failures = sim.events.iter().filter(|it| it.starts_with("FailedInit"));
     assert_eq!(failures.count(), 8);
 }
@@ -121,10 +103,7 @@ fn a_failing_script_is_repeated_with_backoff_until_it_passes() {
 fn each_failed_attempt_is_reported_once_whatever_its_script_prints() {
     let mut sim = Sim::new(&json!({"parallelism": 3}));
     sim.settle();
-    for printed in [
-        "exit 1: passed; passed on 2 of 3 checks",
-        "exit 1: retrying, next at noon",
-    ] {
+    for printed in ["exit 1: passed; passed on 2 of 3 checks", "exit 1: retrying, next at noon"] {
         sim.events.clear();
         for _ in 0..3 {
             sim.end("master-0", Some(printed));
@@ -147,10 +126,7 @@ fn an_edit_or_a_retry_request_starts_the_next_attempt_immediately() {
     let mut sim = Sim::new(&json!({"parallelism": 3}));
     fail(&mut sim);
     let annotations = sim.cluster.metadata.annotations.get_or_insert_default();
-    annotations.insert(
-        crate::api::names::RETRY_ANNOTATION.to_owned(),
-        "1".to_owned(),
-    );
+    annotations.insert(crate::api::names::RETRY_ANNOTATION.to_owned(), "1".to_owned());
     sim.settle();
     assert!(sim.live().iter().any(|(_, node)| node == "master-0"));
     // The same request does not start a third attempt.
@@ -194,18 +170,11 @@ fn a_step_that_is_skipped_or_has_no_script_counts_as_passed() {
         {"src": "hooks/pre/x", "dst": "/tmp/x"},
     ]))
     .expect("files");
-    sim.cluster
-        .spec
-        .features
-        .skip_conditions
-        .push(crate::api::LifecycleStep::EnsureCopyFiles);
+    sim.cluster.spec.features.skip_conditions.push(crate::api::LifecycleStep::EnsureCopyFiles);
     sim.settle();
     assert!(sim.runs.is_empty());
     assert_eq!(sim.condition("EnsurePreInstallHook"), "True Skip: ");
-    assert_eq!(
-        sim.condition("EnsurePostInstallHook"),
-        "True NotConfigured: "
-    );
+    assert_eq!(sim.condition("EnsurePostInstallHook"), "True NotConfigured: ");
     assert!(sim.condition("Ready").starts_with("True"));
 }
 
@@ -214,11 +183,7 @@ fn skipping_a_failing_step_lets_the_others_continue() {
     let mut sim = Sim::new(&json!({}));
     sim.settle();
     sim.end("master-0", Some("exit 1"));
-    sim.cluster
-        .spec
-        .features
-        .skip_conditions
-        .push(crate::api::LifecycleStep::EnsureCopyFiles);
+    sim.cluster.spec.features.skip_conditions.push(crate::api::LifecycleStep::EnsureCopyFiles);
     let ran = sim.pass_all();
     assert_eq!(ran[0], "EnsurePreClusterInstallHook master-0");
     assert!(sim.condition("Ready").starts_with("True"));
@@ -249,10 +214,7 @@ fn cluster_hooks_wait_until_there_is_a_first_master() {
     sim.nodes = vec![node("world-1")];
     sim.pass_all();
     let condition = sim.condition("EnsurePreClusterInstallHook");
-    assert!(
-        condition.starts_with("False NoMaster: no node has the label"),
-        "{condition}"
-    );
+    assert!(condition.starts_with("False NoMaster: no node has the label"), "{condition}");
     sim.cluster.spec.machines =
         serde_json::from_value(json!([{"ip": "10.0.0.9"}])).expect("machines");
     sim.settle();
@@ -305,10 +267,7 @@ fn an_invalid_field_or_an_older_cluster_blocks_everything() {
     let mut sim = Sim::new(&json!({}));
     sim.older_cluster = Some("first".to_owned());
     sim.settle();
-    assert!(
-        sim.condition("Ready")
-            .starts_with("False AnotherCluster: Cluster first is older")
-    );
+    assert!(sim.condition("Ready").starts_with("False AnotherCluster: Cluster first is older"));
     assert!(sim.runs.is_empty() && sim.cluster.metadata.finalizers.is_none());
     sim.older_cluster = None;
     sim.settle();

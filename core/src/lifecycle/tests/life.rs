@@ -28,21 +28,14 @@ fn a_node_that_joins_is_installed_and_then_loses_its_taint() {
     // PreInstall has run, although the node is not ready. PostInstall waits until it is.
     assert!(sim.live().is_empty());
     let condition = sim.condition("EnsureNodesReady");
-    assert!(
-        condition.contains("Unknown Waiting: node world-333 is not ready"),
-        "{condition}"
-    );
+    assert!(condition.contains("Unknown Waiting: node world-333 is not ready"), "{condition}");
     sim.nodes[3].ready = true;
     sim.settle();
     ran.extend(sim.live());
     assert!(sim.nodes[3].not_installed_taint_index.is_some());
     sim.end("world-333", None);
     let steps: Vec<_> = ran.iter().map(|(step, _)| step.as_str()).collect();
-    let expected = [
-        "EnsureCopyFiles",
-        "EnsurePreInstallHook",
-        "EnsurePostInstallHook",
-    ];
+    let expected = ["EnsureCopyFiles", "EnsurePreInstallHook", "EnsurePostInstallHook"];
     assert_eq!(steps, expected);
     assert_eq!(sim.nodes[3].not_installed_taint_index, None);
     assert!(sim.condition("Ready").starts_with("True"));
@@ -57,10 +50,7 @@ fn a_new_node_with_the_same_name_is_installed() {
     replacement.record.clone_from(&sim.nodes[1].record);
     sim.nodes[1] = replacement;
     sim.settle();
-    assert_eq!(
-        sim.live(),
-        [("EnsureCopyFiles".to_owned(), "world-1".to_owned())]
-    );
+    assert_eq!(sim.live(), [("EnsureCopyFiles".to_owned(), "world-1".to_owned())]);
 }
 
 #[test]
@@ -68,12 +58,7 @@ fn an_installed_node_is_not_installed_again_when_hooks_change_or_it_becomes_unre
     let mut sim = installed();
     sim.cluster.spec.features.hooks.pre_install = Some("/tmp/hooks/pre/other".to_owned());
     sim.nodes[1].ready = false;
-    sim.cluster
-        .status
-        .as_mut()
-        .expect("a status")
-        .passed_steps
-        .clear();
+    sim.cluster.status.as_mut().expect("a status").passed_steps.clear();
     sim.settle();
     assert!(sim.live().is_empty());
     assert!(sim.condition("Ready").starts_with("True"));
@@ -88,10 +73,7 @@ fn a_step_waits_for_a_lost_node_until_the_node_is_deleted() {
     sim.end("master-0", None);
     sim.end("world-22", None);
     let condition = sim.condition("EnsureCopyFiles");
-    assert!(
-        condition.contains("node world-1 is lost; passed on 2 of 3"),
-        "{condition}"
-    );
+    assert!(condition.contains("node world-1 is lost; passed on 2 of 3"), "{condition}");
     assert!(sim.live().is_empty());
     sim.nodes.remove(1);
     sim.pass_all();
@@ -137,10 +119,7 @@ fn delete_hooks_run_and_the_finalizer_is_removed_last() {
     assert_eq!(sim.live()[0].0, "EnsurePreClusterDeleteHook");
     sim.end("master-0", Some("exit 1: no"));
     let condition = sim.condition("EnsurePreClusterDeleteHook");
-    assert!(
-        condition.starts_with("False FailedDelete: exec"),
-        "{condition}"
-    );
+    assert!(condition.starts_with("False FailedDelete: exec"), "{condition}");
     assert!(!sim.is_deleted() && sim.nodes[1].record.is_some());
     sim.wait(10);
     sim.end("master-0", None);
@@ -166,13 +145,7 @@ fn a_deletion_cancels_the_install_and_a_failing_delete_hook_can_be_skipped() {
     sim.settle();
     assert_eq!(sim.live()[0].0, "EnsureCopyFiles");
     sim.delete();
-    assert_eq!(
-        sim.live(),
-        [(
-            "EnsurePreClusterDeleteHook".to_owned(),
-            "master-0".to_owned()
-        )]
-    );
+    assert_eq!(sim.live(), [("EnsurePreClusterDeleteHook".to_owned(), "master-0".to_owned())]);
     sim.end("master-0", Some("exit 1"));
     sim.cluster
         .spec
@@ -197,8 +170,5 @@ fn a_run_that_a_user_deletes_is_created_again() {
     sim.runs.clear();
     sim.settle();
     assert_eq!(sim.live().len(), 1);
-    assert!(
-        sim.condition("EnsureCopyFiles")
-            .starts_with("Unknown Waiting")
-    );
+    assert!(sim.condition("EnsureCopyFiles").starts_with("Unknown Waiting"));
 }

@@ -21,10 +21,7 @@ fn a_cluster_hook_gets_labels_and_annotations_as_arguments() {
     annotations.insert("a/cost".to_owned(), "$(id) {{ args.x }} b".to_owned());
     let run = pre_cluster_install_run(&mut sim);
     let name = run["metadata"]["name"].as_str().expect("a name");
-    assert!(
-        name.starts_with("pre-cluster-install-hook-xa-master-0-"),
-        "{name}"
-    );
+    assert!(name.starts_with("pre-cluster-install-hook-xa-master-0-"), "{name}");
     assert!(name.ends_with("-1"), "{name}");
     assert_eq!(run["metadata"]["ownerReferences"][0]["kind"], "Cluster");
     let spec = &run["spec"]["metrics"][0]["provider"]["job"]["spec"];
@@ -82,19 +79,13 @@ fn too_many_or_too_long_annotations_are_reported() {
     annotations.insert("notes".to_owned(), "x".repeat(70_000));
     sim.settle();
     let condition = sim.condition("EnsurePreClusterInstallHook");
-    assert!(
-        condition.contains("metadata.annotations: notes is too long"),
-        "{condition}"
-    );
+    assert!(condition.contains("metadata.annotations: notes is too long"), "{condition}");
     let annotations = sim.cluster.metadata.annotations.get_or_insert_default();
     annotations.remove("notes");
     annotations.extend((0..201).map(|n| (format!("n{n}"), String::new())));
     sim.settle();
     let condition = sim.condition("EnsurePreClusterInstallHook");
-    assert!(
-        condition.contains("203 labels and annotations"),
-        "{condition}"
-    );
+    assert!(condition.contains("203 labels and annotations"), "{condition}");
 }
 
 #[test]
@@ -123,10 +114,7 @@ fn problems_name_the_field_and_the_fix() {
         sim.cluster.spec.machines = serde_json::from_value(machines).expect("machines");
         let problems = problems(&sim.cluster.spec);
         assert!(problems.len() < 2, "{problems:?}");
-        problems
-            .first()
-            .map(ToString::to_string)
-            .unwrap_or_default()
+        problems.first().map(ToString::to_string).unwrap_or_default()
     };
     let no_machines = || json!([]);
     assert_eq!(problem(json!({}), json!([{"ip": "10.0.0.9"}])), "");

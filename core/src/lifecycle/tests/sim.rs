@@ -123,8 +123,7 @@ impl Sim {
                 continue;
             }
             let runs = self.runs.len();
-            self.runs
-                .retain(|run| run.metadata.deletion_timestamp.is_none());
+            self.runs.retain(|run| run.metadata.deletion_timestamp.is_none());
             if self.runs.len() == runs {
                 return;
             }
@@ -134,8 +133,7 @@ impl Sim {
 
     fn carry_out(&mut self, plan: ClusterPlan) {
         let events = plan.events.into_iter();
-        self.events
-            .extend(events.map(|it| format!("{}: {}", it.reason, it.message)));
+        self.events.extend(events.map(|it| format!("{}: {}", it.reason, it.message)));
         if let Some(status) = plan.status {
             let ready = status.conditions.iter().find(|it| it.type_ == READY);
             if ready.is_some_and(|it| it.status == "True") {
@@ -157,10 +155,7 @@ impl Sim {
             }
             ClusterAction::CreateHookRun { mut run, .. } => {
                 assert!(
-                    !self
-                        .runs
-                        .iter()
-                        .any(|it| it.metadata.name == run.metadata.name),
+                    !self.runs.iter().any(|it| it.metadata.name == run.metadata.name),
                     "created twice: {:?}",
                     run.metadata.name
                 );
@@ -182,11 +177,7 @@ impl Sim {
                 let found = pods.find(|it| it.uid == pod.uid).expect("a pod");
                 found.move_requested = true;
             }
-            ClusterAction::RecordNode {
-                node,
-                record,
-                cordon,
-            } => {
+            ClusterAction::RecordNode { node, record, cordon } => {
                 let found = self.nodes.iter_mut().find(|it| it.uid == node.uid);
                 let found =
                     found.unwrap_or_else(|| panic!("{NODE_RECORD} of a node that does not exist"));
@@ -205,8 +196,7 @@ impl Sim {
     /// The step and node of each run that is in progress.
     pub fn live(&self) -> Vec<(String, String)> {
         let live = self.runs.iter().filter(|run| !run.phase().is_completed());
-        live.map(|run| (annotation(run, RUN_STEP), annotation(run, RUN_NODE)))
-            .collect()
+        live.map(|run| (annotation(run, RUN_STEP), annotation(run, RUN_NODE))).collect()
     }
 
     pub fn run_of(&mut self, node: &str) -> &mut HookRun {
@@ -220,11 +210,7 @@ impl Sim {
     pub fn end(&mut self, node: &str, failure: Option<&str>) {
         let now = self.now;
         let run = self.run_of(node);
-        let phase = if failure.is_some() {
-            "Failed"
-        } else {
-            "Successful"
-        };
+        let phase = if failure.is_some() { "Failed" } else { "Successful" };
         let measurement = json!({
             "phase": phase, "value": "job-1",
             "message": failure.map(|why| format!("job job-1 failed: {why}")),
@@ -275,8 +261,5 @@ impl Sim {
 
 fn annotation(run: &HookRun, key: &str) -> String {
     let annotations = run.metadata.annotations.as_ref();
-    annotations
-        .and_then(|it| it.get(key))
-        .cloned()
-        .unwrap_or_default()
+    annotations.and_then(|it| it.get(key)).cloned().unwrap_or_default()
 }

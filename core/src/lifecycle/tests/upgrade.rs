@@ -24,11 +24,7 @@ fn set_version(sim: &mut Sim, version: &str) {
 
 fn phase(sim: &Sim) -> String {
     let status = sim.cluster.status.as_ref().expect("a status");
-    format!(
-        "{:?} {}",
-        status.phase,
-        status.version.as_deref().unwrap_or("none")
-    )
+    format!("{:?} {}", status.phase, status.version.as_deref().unwrap_or("none"))
 }
 
 /// Lets running scripts pass, and upgrades the kubelets that a step waits for, until nothing more happens. Returns
@@ -48,11 +44,7 @@ fn play(sim: &mut Sim) -> Vec<String> {
         };
         let name = rest.split(' ').next().expect("a name").to_owned();
         story.push(format!("kubelet {name}"));
-        let node = sim
-            .nodes
-            .iter_mut()
-            .find(|it| it.name == name)
-            .expect("the node");
+        let node = sim.nodes.iter_mut().find(|it| it.name == name).expect("the node");
         node.version = format!("v{version}+k3s1");
         sim.settle();
     }
@@ -92,10 +84,7 @@ fn no_further_node_begins_its_upgrade_after_a_script_has_failed() {
     sim.end("master-0", Some("exit 1"));
     sim.end("world-1", None);
     let condition = sim.condition("EnsurePreUpgradeHook");
-    assert!(
-        condition.starts_with("False FailedUpdate: exec"),
-        "{condition}"
-    );
+    assert!(condition.starts_with("False FailedUpdate: exec"), "{condition}");
     sim.nodes[1].version = "v1.19.0".to_owned();
     sim.settle();
     // The other node, whose upgrade has already begun, is upgraded completely.
@@ -161,10 +150,7 @@ fn a_node_that_joins_is_installed_and_then_upgraded_if_it_is_older() {
     sim.cluster.spec.features.hooks.pre_install = Some("/tmp/hooks/pre/e".to_owned());
     sim.nodes.push(super::sim::node("world-333"));
     let story = play(&mut sim);
-    let story_of_node: Vec<_> = story
-        .iter()
-        .filter(|it| it.ends_with("world-333"))
-        .collect();
+    let story_of_node: Vec<_> = story.iter().filter(|it| it.ends_with("world-333")).collect();
     let expected = [
         "EnsureCopyFiles world-333",
         "EnsurePreInstallHook world-333",

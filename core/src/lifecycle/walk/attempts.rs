@@ -77,16 +77,9 @@ impl<'a> Walk<'a> {
             Progress::Failed { failure, next } => {
                 self.plan.wake = earlier(self.plan.wake, Some(next));
                 let due_at = next.strftime("%H:%M:%SZ");
-                OnNode::Failed(format!(
-                    "{}, next at {due_at}",
-                    describe(scene, task, &failure)
-                ))
+                OnNode::Failed(format!("{}, next at {due_at}", describe(scene, task, &failure)))
             }
-            Progress::Running {
-                attempt,
-                obstacle,
-                failure,
-            } => {
+            Progress::Running { attempt, obstacle, failure } => {
                 let lost_node = task.node.lost.then(|| format!("node {node} is lost"));
                 let obstacle = lost_node.or(obstacle).map(|why| format!(": {why}"));
                 let obstacle = obstacle.unwrap_or_default();
@@ -130,15 +123,11 @@ impl<'a> Walk<'a> {
         self.free_slots -= 1;
         self.plan.actions.push(ClusterAction::CreateHookRun {
             run: Box::new(run),
-            drained_node: self
-                .must_be_drained_for(task.step, task.node)
-                .then(|| name.clone()),
+            drained_node: self.must_be_drained_for(task.step, task.node).then(|| name.clone()),
         });
         match refusal {
             // An earlier request to create the run was refused. This plan tries again anyway.
-            Some(why) => Err(format!(
-                "the API server refuses to run it on node {name}: {why}"
-            )),
+            Some(why) => Err(format!("the API server refuses to run it on node {name}: {why}")),
             None => Ok(()),
         }
     }

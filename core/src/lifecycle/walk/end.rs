@@ -23,11 +23,8 @@ impl Walk<'_> {
         if phase != ClusterPhase::Upgrading {
             // An upgrade that was canceled leaves conditions that are not True. They are dropped, unless this walk has
             // a state for them.
-            let belongs_to_upgrade = |it: &str| {
-                LifecycleStep::UPGRADE
-                    .iter()
-                    .any(|step| step.to_string() == it)
-            };
+            let belongs_to_upgrade =
+                |it: &str| LifecycleStep::UPGRADE.iter().any(|step| step.to_string() == it);
             let has_state = |it: &str| self.states.iter().any(|(step, _)| step.to_string() == it);
             old.retain(|it| {
                 it.status == "True" || !belongs_to_upgrade(&it.type_) || has_state(&it.type_)

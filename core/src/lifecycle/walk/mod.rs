@@ -107,25 +107,16 @@ impl<'a> Walk<'a> {
         }
         if self.is_installed() && LifecycleStep::INSTALL.contains(&step) {
             let message = "the hook was added after the install";
-            return (
-                true,
-                StepState::new(LifecycleReason::NotConfigured, message),
-            );
+            return (true, StepState::new(LifecycleReason::NotConfigured, message));
         }
         if !may_start {
-            return (
-                false,
-                StepState::new(LifecycleReason::Waiting, STEPS_BEFORE),
-            );
+            return (false, StepState::new(LifecycleReason::Waiting, STEPS_BEFORE));
         }
         let scene = self.scene;
         let master = match &scene.master {
             Ok(master) => master,
             Err(why) => {
-                return (
-                    false,
-                    StepState::new(LifecycleReason::NoMaster, why.clone()),
-                );
+                return (false, StepState::new(LifecycleReason::NoMaster, why.clone()));
             }
         };
         if scene.old.first_master.as_ref() != Some(&master.name) {

@@ -85,10 +85,7 @@ impl Walk<'_> {
     /// Whether the install of the Cluster is complete. PreClusterInstall and PostClusterInstall hooks that are added
     /// later do not run.
     pub(super) fn is_installed(&self) -> bool {
-        matches!(
-            self.scene.old.phase,
-            ClusterPhase::Running | ClusterPhase::Upgrading
-        )
+        matches!(self.scene.old.phase, ClusterPhase::Running | ClusterPhase::Upgrading)
     }
 
     /// Whether the kubelet of a node has the version of the upgrade in progress.
@@ -100,8 +97,5 @@ impl Walk<'_> {
 
 /// Whether a step has no script, but waits until its nodes are in a certain state.
 pub(super) fn waits_for_state(step: LifecycleStep) -> bool {
-    matches!(
-        step,
-        LifecycleStep::EnsureNodesReady | LifecycleStep::EnsureUpgrade
-    )
+    matches!(step, LifecycleStep::EnsureNodesReady | LifecycleStep::EnsureUpgrade)
 }

@@ -21,9 +21,8 @@ impl Walk<'_> {
         let pre_cluster_install_passed = self.has_passed_pre_cluster_install();
         for (node, old_record) in &scene.nodes {
             let mut record = self.records.remove(&node.uid).unwrap_or(old_record.clone());
-            let mut steps = LifecycleStep::INSTALL
-                .into_iter()
-                .filter(|step| step.scope() == StepScope::Nodes);
+            let mut steps =
+                LifecycleStep::INSTALL.into_iter().filter(|step| step.scope() == StepScope::Nodes);
             if pre_cluster_install_passed && steps.all(|step| self.has_passed(step, node, &record))
             {
                 record.installed = true;
@@ -36,9 +35,7 @@ impl Walk<'_> {
                     cordon: cordon_changes.then_some(record.cordoned),
                 });
             } else if record.installed && node.not_installed_taint_index.is_some() {
-                self.plan
-                    .actions
-                    .push(ClusterAction::AdmitNode(Arc::clone(node)));
+                self.plan.actions.push(ClusterAction::AdmitNode(Arc::clone(node)));
             }
         }
     }

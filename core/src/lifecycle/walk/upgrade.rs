@@ -21,9 +21,7 @@ impl Walk<'_> {
             return;
         };
         let node_steps = LifecycleStep::UPGRADE.into_iter();
-        let node_steps: Vec<_> = node_steps
-            .filter(|it| it.scope() == StepScope::Nodes)
-            .collect();
+        let node_steps: Vec<_> = node_steps.filter(|it| it.scope() == StepScope::Nodes).collect();
         let mut nodes: Vec<_> = scene.nodes.iter().collect();
         nodes.retain(|(node, record)| {
             let mut steps = node_steps.iter();
@@ -31,9 +29,7 @@ impl Walk<'_> {
         });
         let runs = |node: &ClusterNode| -> Vec<&HookRun> {
             let steps = node_steps.iter().map(|step| Task { step: *step, node });
-            steps
-                .flat_map(|task| self.attempts(task, &task.hash(scene)))
-                .collect()
+            steps.flat_map(|task| self.attempts(task, &task.hash(scene))).collect()
         };
         let mut begun = BTreeSet::new();
         let mut has_failed = false;
@@ -51,9 +47,7 @@ impl Walk<'_> {
             self.selected = begun;
             return;
         }
-        let parallelism = usize::try_from(scene.features.parallelism)
-            .unwrap_or(1)
-            .max(1);
+        let parallelism = usize::try_from(scene.features.parallelism).unwrap_or(1).max(1);
         nodes.sort_by_key(|(node, record)| {
             let has_begun = begun.contains(&node.uid);
             (!has_begun, !record.cordoned, !node.is_control_plane())
@@ -64,8 +58,7 @@ impl Walk<'_> {
 
     /// Forgets which cluster hooks of an upgrade have passed, so that they run again in the next upgrade.
     pub fn forget_upgrade_hooks(&mut self) {
-        self.passed_steps
-            .retain(|it| !LifecycleStep::UPGRADE.contains(it));
+        self.passed_steps.retain(|it| !LifecycleStep::UPGRADE.contains(it));
     }
 
     /// If the version was set back after a kubelet had been upgraded, reports that.

@@ -45,15 +45,9 @@ fn pods(words: &[&str]) -> Vec<MatchedPod> {
         let since = if has("token-old") { 60 } else { 1 };
         let mark = SidecarMark {
             revision: set.revision.clone(),
-            shape: if has("reshaped") {
-                String::new()
-            } else {
-                set.shape.clone()
-            },
+            shape: if has("reshaped") { String::new() } else { set.shape.clone() },
             containers: vec!["log".to_owned()],
-            token_since: token
-                .is_some()
-                .then(|| now() - SignedDuration::from_secs(since)),
+            token_since: token.is_some().then(|| now() - SignedDuration::from_secs(since)),
             token: token.or(stale),
             ..SidecarMark::default()
         };
@@ -139,21 +133,9 @@ fn tokens_are_allotted_within_all_limits() {
     for (strategy, words, expected) in [
         // One at a time, unless the strategy allows more.
         (json!({}), &["old", "old", "old"][..], "+a"),
-        (
-            json!({"maxUnavailable": 2}),
-            &["old", "old", "old"],
-            "+a +b",
-        ),
-        (
-            json!({"maxUnavailable": "70%"}),
-            &["old", "old", "old"],
-            "+a +b",
-        ),
-        (
-            json!({"maxUnavailable": "10%"}),
-            &["old", "old", "old"],
-            "+a",
-        ),
+        (json!({"maxUnavailable": 2}), &["old", "old", "old"], "+a +b"),
+        (json!({"maxUnavailable": "70%"}), &["old", "old", "old"], "+a +b"),
+        (json!({"maxUnavailable": "10%"}), &["old", "old", "old"], "+a"),
         // A token, an update in progress and a new pod that is not ready each take a slot.
         (json!({}), &["token", "old"], ""),
         (json!({}), &["new changing", "old"], ""),
@@ -163,11 +145,7 @@ fn tokens_are_allotted_within_all_limits() {
         (json!({}), &["changing down", "old"], "+a"),
         (json!({}), &["updating down", "old"], "+a"),
         (json!({}), &["others down", "old"], "+a +b"),
-        (
-            json!({"maxUnavailable": 2}),
-            &["token changing down", "updating down", "old"],
-            "+b",
-        ),
+        (json!({"maxUnavailable": 2}), &["token changing down", "updating down", "old"], "+b"),
         // A stale token also takes a slot until it is withdrawn, because the pod's workload may have begun to use it.
         (json!({}), &["token-stale", "old"], "-a"),
         (json!({}), &["new token-stale", "old"], "-a"),
@@ -177,59 +155,27 @@ fn tokens_are_allotted_within_all_limits() {
         (json!({}), &["new down", "old down", "old"], "+b"),
         (json!({}), &["new down", "new down", "old down"], "+c"),
         // The partition keeps pods at the old revision, and so does a selector.
-        (
-            json!({"partition": 2, "maxUnavailable": 9}),
-            &["old", "old", "old"],
-            "+a",
-        ),
-        (
-            json!({"partition": "50%", "maxUnavailable": 9}),
-            &["new", "old", "old", "old"],
-            "+b",
-        ),
+        (json!({"partition": 2, "maxUnavailable": 9}), &["old", "old", "old"], "+a"),
+        (json!({"partition": "50%", "maxUnavailable": 9}), &["new", "old", "old", "old"], "+b"),
         (json!({"partition": 1}), &["new", "new", "old"], ""),
         (json!({"partition": 5}), &["old"], ""),
-        (
-            json!({"selector": {"matchLabels": {"canary": "yes"}}}),
-            &["old", "old canary"],
-            "+b",
-        ),
+        (json!({"selector": {"matchLabels": {"canary": "yes"}}}), &["old", "old canary"], "+b"),
         // Meanwhile, the user changes the strategy or the set.
-        (
-            json!({"paused": true}),
-            &["token", "old", "token changing"],
-            "-a -c",
-        ),
+        (json!({"paused": true}), &["token", "old", "token changing"], "-a -c"),
         (json!({"type": "NotUpdate"}), &["token", "old"], "-a"),
         (json!({"partition": 2}), &["token", "old"], "-a"),
         (json!({"partition": 2}), &["token changing", "old"], ""),
         (json!({"maxUnavailable": 1}), &["token", "token"], "-b"),
         (json!({}), &["new token-stale"], "-a"),
-        (
-            json!({"maxUnavailable": 2}),
-            &["token-stale", "old"],
-            "+b -a",
-        ),
-        (
-            json!({"selector": {"matchLabels": {"canary": "yes"}}}),
-            &["token", "old"],
-            "-a",
-        ),
+        (json!({"maxUnavailable": 2}), &["token-stale", "old"], "+b -a"),
+        (json!({"selector": {"matchLabels": {"canary": "yes"}}}), &["token", "old"], "-a"),
         // No token for a pod that cannot be changed while it runs, or whose kubelet would ignore the change.
-        (
-            json!({"maxUnavailable": 3}),
-            &["old reshaped", "old kubelet", "token kubelet"],
-            "-c",
-        ),
+        (json!({"maxUnavailable": 3}), &["old reshaped", "old kubelet", "token kubelet"], "-c"),
         // An unused token is passed on, but only if another pod waits.
         (json!({}), &["token-old", "old"], "-a"),
         (json!({}), &["token-old changing", "old"], ""),
         (json!({}), &["token-old", "new"], ""),
-        (
-            json!({"maxUnavailable": 2}),
-            &["token-old", "token-old", "old"],
-            "-a",
-        ),
+        (json!({"maxUnavailable": 2}), &["token-old", "token-old", "old"], "-a"),
         // A pod whose hook runs keeps its token; one whose hook refused passes it on.
         (json!({}), &["token-old running", "old"], ""),
         (json!({}), &["token-old refused", "old"], "-a"),
@@ -245,11 +191,7 @@ fn tokens_are_allotted_within_all_limits() {
         (json!({}), &["token changing paused", "old"], "-a"),
         (json!({}), &["updating down paused", "old"], ""),
         // At a canary step, pods that are not ready may need a fix; an update of the game is not extended to sidecars.
-        (
-            json!({}),
-            &["old canary-step", "old down canary-step"],
-            "+b",
-        ),
+        (json!({}), &["old canary-step", "old down canary-step"], "+b"),
         (json!({}), &["token canary-step"], "-a"),
         (json!({}), &["token changing down canary-step"], ""),
         (json!({}), &["changing down canary-step"], ""),
@@ -266,33 +208,13 @@ fn tokens_are_allotted_within_all_limits() {
         (json!({}), &["old foreign updating", "old foreign"], "!a"),
         // A pod whose write was refused takes no slot for some time, then comes last.
         (json!({}), &["old write-refused", "old"], "+b"),
-        (
-            json!({}),
-            &["old foreign write-refused", "old foreign"],
-            "!b",
-        ),
-        (
-            json!({}),
-            &["old foreign down write-refused-old", "old foreign"],
-            "!a !b",
-        ),
-        (
-            json!({}),
-            &["old foreign write-refused-old", "old foreign"],
-            "!b",
-        ),
-        (
-            json!({}),
-            &["old foreign write-refused-old", "new foreign"],
-            "!a",
-        ),
+        (json!({}), &["old foreign write-refused", "old foreign"], "!b"),
+        (json!({}), &["old foreign down write-refused-old", "old foreign"], "!a !b"),
+        (json!({}), &["old foreign write-refused-old", "old foreign"], "!b"),
+        (json!({}), &["old foreign write-refused-old", "new foreign"], "!a"),
         (json!({}), &["token-stale write-refused", "old"], ""),
         // The token may have been stored even though its write was refused, so the pod counts for the partition.
-        (
-            json!({"partition": 1, "maxUnavailable": 2}),
-            &["token write-refused", "old"],
-            "",
-        ),
+        (json!({"partition": 1, "maxUnavailable": 2}), &["token write-refused", "old"], ""),
         // A pod that no workload controls anymore does not use its token.
         (json!({}), &["token foreign"], "-a"),
     ] {
@@ -300,9 +222,7 @@ fn tokens_are_allotted_within_all_limits() {
         let set = set("log:2", strategy.clone());
         let found = writes_as_text(&allot(&set, &pods, now()));
         if found != expected {
-            wrong.push(format!(
-                "{strategy} {words:?}: {found:?} instead of {expected:?}"
-            ));
+            wrong.push(format!("{strategy} {words:?}: {found:?} instead of {expected:?}"));
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
@@ -357,19 +277,10 @@ fn a_running_hook_is_waited_for_and_its_pod_is_reported_once_the_token_is_late()
         (allotment.wake, allotment.progress.waiting)
     };
     let late = now() + SignedDuration::from_secs(29);
-    assert_eq!(
-        wake_and_waiting(&["token running", "old"]),
-        (Some(late), vec![])
-    );
+    assert_eq!(wake_and_waiting(&["token running", "old"]), (Some(late), vec![]));
     let waiting = vec!["games/a".to_owned()];
-    assert_eq!(
-        wake_and_waiting(&["token-old running", "old"]),
-        (None, waiting.clone())
-    );
-    assert_eq!(
-        wake_and_waiting(&["token-old passed", "old"]),
-        (Some(late), waiting)
-    );
+    assert_eq!(wake_and_waiting(&["token-old running", "old"]), (None, waiting.clone()));
+    assert_eq!(wake_and_waiting(&["token-old passed", "old"]), (Some(late), waiting));
 }
 
 #[test]

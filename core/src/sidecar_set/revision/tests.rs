@@ -88,16 +88,8 @@ fn new_pods_get_the_newest_revision_unless_it_is_held_back() {
         (json!({"paused": true}), status("log:1", 5, 2), "log:1"),
         (json!({"paused": true}), status("log:1", 0, 0), "log:1"),
         // NotUpdate leaves running pods as they are, so new pods get the newest revision regardless of the rest.
-        (
-            json!({"type": "NotUpdate", "paused": true}),
-            status("log:1", 5, 0),
-            "log:2",
-        ),
-        (
-            json!({"type": "NotUpdate", "partition": 6}),
-            status("log:1", 5, 0),
-            "log:2",
-        ),
+        (json!({"type": "NotUpdate", "paused": true}), status("log:1", 5, 0), "log:2"),
+        (json!({"type": "NotUpdate", "partition": 6}), status("log:1", 5, 0), "log:2"),
         (
             json!({"type": "NotUpdate", "selector": {"matchLabels": {"canary": "yes"}}}),
             status("log:1", 5, 0),
@@ -118,11 +110,7 @@ fn new_pods_get_the_newest_revision_unless_it_is_held_back() {
         let set = set("log:2", json!({"updateStrategy": strategy}), status);
         let sidecars = parsed(&set, &[revision("log:1", 1), revision("log:2", 2)]);
         let found = image_of_new_pod(&sidecars, json!({}));
-        assert_eq!(
-            found, image,
-            "{:?} {:?}",
-            set.spec.update_strategy, set.status
-        );
+        assert_eq!(found, image, "{:?} {:?}", set.spec.update_strategy, set.status);
     }
 }
 
@@ -157,11 +145,7 @@ fn pods_updated_to_an_earlier_revision_do_not_count_as_updated() {
 #[test]
 fn pods_that_the_selector_matches_get_the_newest_revision() {
     let strategy = json!({"selector": {"matchLabels": {"canary": "yes"}}});
-    let set = set(
-        "log:2",
-        json!({"updateStrategy": strategy}),
-        status("log:1", 5, 1),
-    );
+    let set = set("log:2", json!({"updateStrategy": strategy}), status("log:1", 5, 1));
     let sidecars = parsed(&set, &[revision("log:1", 1), revision("log:2", 2)]);
     assert_eq!(image_of_new_pod(&sidecars, json!({})), "log:1");
     let canary = image_of_new_pod(&sidecars, json!({"canary": "yes"}));
@@ -196,10 +180,9 @@ fn if_a_revision_is_lost_new_pods_get_the_newest_one_and_the_status_reports_that
     let lost = revision("log:1", 1).name.clone();
     let pin = json!({"injectionStrategy": {"revision": {"revisionName": lost}}});
     let pause = json!({"updateStrategy": {"paused": true}});
-    for (spec, why) in [
-        (pin, "that spec.injectionStrategy.revision names is lost"),
-        (pause, "is lost"),
-    ] {
+    for (spec, why) in
+        [(pin, "that spec.injectionStrategy.revision names is lost"), (pause, "is lost")]
+    {
         let set = set("log:2", spec, status("log:1", 5, 0));
         let sidecars = parsed(&set, &[revision("log:2", 2)]);
         assert_eq!(image_of_new_pod(&sidecars, json!({})), "log:2");
@@ -222,10 +205,8 @@ fn a_revision_that_was_renamed_after_a_collision_keeps_its_name() {
 fn pods(descriptions: &[&str]) -> Vec<MatchedPod> {
     let pods = descriptions.iter().map(|text| {
         let (image, state) = text.split_once(' ').unwrap_or((text, ""));
-        let mark = SidecarMark {
-            revision: revision(image, 0).name.clone(),
-            ..SidecarMark::default()
-        };
+        let mark =
+            SidecarMark { revision: revision(image, 0).name.clone(), ..SidecarMark::default() };
         MatchedPod {
             marks: BTreeMap::from([("log".to_owned(), mark)]),
             ready: state != "down",
@@ -247,10 +228,7 @@ fn the_stable_revision_is_that_of_most_pods() {
         (&["log:1", "log:1", "log:2"][..], "log:1"),
         (&["log:1", "log:2", "log:2"], "log:2"),
         (&["log:1", "log:2"], "log:1"),
-        (
-            &["log:1 down", "log:2", "log:2 down", "log:2 down"],
-            "log:1",
-        ),
+        (&["log:1 down", "log:2", "log:2 down", "log:2 down"], "log:1"),
         (&["log:1", "log:2 pulling", "log:2 pulling"], "log:1"),
         (&["log:2 down"], "log:2"),
         (&[], "log:0"),
@@ -269,20 +247,11 @@ fn the_newest_revision_is_created_once_and_renumbered_after_a_revert() {
     let set = set("log:2", json!({}), Value::Null);
     let (first, second) = (revision("log:1", 1), revision("log:2", 2));
     let created = history_of(&set, &[Arc::clone(&first)]);
-    let create = RevisionWrite::Create {
-        number: 2,
-        content: second.content.clone(),
-    };
-    assert_eq!(
-        (created.write, created.newest),
-        (Some(create), second.name.clone())
-    );
+    let create = RevisionWrite::Create { number: 2, content: second.content.clone() };
+    assert_eq!((created.write, created.newest), (Some(create), second.name.clone()));
     assert_eq!(history_of(&set, &[first, Arc::clone(&second)]).write, None);
     let later = revision("log:3", 3);
-    let renumber = RevisionWrite::Renumber {
-        uid: second.uid.clone(),
-        number: 4,
-    };
+    let renumber = RevisionWrite::Renumber { uid: second.uid.clone(), number: 4 };
     assert_eq!(history_of(&set, &[second, later]).write, Some(renumber));
 }
 
@@ -296,46 +265,26 @@ fn a_name_that_another_object_has_is_not_used() {
     assert_ne!(renamed.newest, wanted.name);
     // The revision of a deleted set with the same name is adopted if its content is the same.
     let adopted = history(&set, &[], &[Arc::clone(&wanted)], &BTreeSet::new());
-    let adopt = RevisionWrite::Adopt {
-        uid: wanted.uid.clone(),
-        number: 1,
-    };
+    let adopt = RevisionWrite::Adopt { uid: wanted.uid.clone(), number: 1 };
     assert_eq!((adopted.write, adopted.collisions), (Some(adopt), 0));
     let mut other = wanted.as_ref().clone();
     other.content = json!({});
     let other = Arc::new(other);
-    assert_eq!(
-        history(&set, &[], &[Arc::clone(&other)], &BTreeSet::new()).collisions,
-        1
-    );
+    assert_eq!(history(&set, &[], &[Arc::clone(&other)], &BTreeSet::new()).collisions, 1);
     assert_eq!(history_of(&set, &[other]).collisions, 1);
 }
 
 #[test]
 fn the_oldest_unreferenced_revisions_expire() {
     let images = ["log:1", "log:2", "log:3", "log:4", "log:5"];
-    let own: Vec<_> = images
-        .iter()
-        .zip(1..)
-        .map(|(it, number)| revision(it, number))
-        .collect();
+    let own: Vec<_> = images.iter().zip(1..).map(|(it, number)| revision(it, number)).collect();
     let pin = json!({"revision": {"revisionName": own[1].name}});
     for (limit, spec, named_by_pods, expected) in [
         (json!(null), json!({}), None, &[][..]),
-        (
-            json!(0),
-            json!({}),
-            None,
-            &["log:4", "log:3", "log:2", "log:1"],
-        ),
+        (json!(0), json!({}), None, &["log:4", "log:3", "log:2", "log:1"]),
         (json!(2), json!({}), None, &["log:2", "log:1"]),
         (json!(1), json!({}), Some(0), &["log:3", "log:2"]),
-        (
-            json!(1),
-            json!({"injectionStrategy": pin}),
-            None,
-            &["log:3", "log:1"],
-        ),
+        (json!(1), json!({"injectionStrategy": pin}), None, &["log:3", "log:1"]),
     ] {
         let mut spec = spec;
         spec["revisionHistoryLimit"] = limit;
@@ -343,10 +292,8 @@ fn the_oldest_unreferenced_revisions_expire() {
         let mut named: HashSet<String> = named_by_set(&set, &own[4].name).collect();
         named.extend(named_by_pods.map(|it: usize| own[it].name.clone()));
         let expired = expired(&set, &own, &named);
-        let expected: Vec<String> = expected
-            .iter()
-            .map(|it| revision(it, 0).name.clone())
-            .collect();
+        let expected: Vec<String> =
+            expected.iter().map(|it| revision(it, 0).name.clone()).collect();
         let expired: Vec<_> = expired.iter().map(|it| it.name.clone()).collect();
         assert_eq!(expired, expected, "{:?}", set.spec);
     }

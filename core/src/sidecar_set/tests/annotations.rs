@@ -10,10 +10,7 @@ use super::*;
 /// A set with its own container and these annotations.
 fn annotating(name: &str, patches: Value) -> Arc<Sidecars> {
     let container = json!([{"name": name, "image": "sidecar:1"}]);
-    set(
-        name,
-        json!({"containers": container, "patchPodMetadata": patches}),
-    )
+    set(name, json!({"containers": container, "patchPodMetadata": patches}))
 }
 
 fn retain(annotations: Value) -> Value {
@@ -46,24 +43,9 @@ fn a_pod_gets_the_annotations_of_its_sets() {
         (port("0"), retain(port("1")), json!([]), port("0")),
         (port("0"), overwrite(port("1")), json!([]), port("1")),
         (json!({}), retain(port("1")), retain(port("2")), port("1")),
-        (
-            json!({}),
-            retain(port("1")),
-            overwrite(port("2")),
-            port("2"),
-        ),
-        (
-            json!({}),
-            overwrite(port("1")),
-            retain(port("2")),
-            port("1"),
-        ),
-        (
-            port("0"),
-            overwrite(port("1")),
-            overwrite(port("2")),
-            port("2"),
-        ),
+        (json!({}), retain(port("1")), overwrite(port("2")), port("2")),
+        (json!({}), overwrite(port("1")), retain(port("2")), port("1")),
+        (port("0"), overwrite(port("1")), overwrite(port("2")), port("2")),
         (
             json!({"team": "games"}),
             json!([{"annotations": {"a": "1"}, "patchPolicy": "Retain"}, {"annotations": {"b": "2"}}]),
@@ -142,11 +124,7 @@ fn annotations_change_the_revision_and_leave_running_pods_up_to_date() {
             let progress = &allotted.progress;
             assert_eq!(progress.updated, usize::from(has_newest));
             let now = Timestamp::UNIX_EPOCH;
-            let others = OtherPods {
-                namespaces: &[],
-                all: false,
-                webhook: &WebhookState::InForce,
-            };
+            let others = OtherPods { namespaces: &[], all: false, webhook: &WebhookState::InForce };
             let status = sidecar_set_status(Some(to), &pods, progress, &others, 1, None, now).0;
             assert_eq!(status.updated_pods, i32::from(has_newest));
             assert_eq!(status.latest_revision, to.revision);

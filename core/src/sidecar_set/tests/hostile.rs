@@ -60,16 +60,9 @@ fn any_object() -> impl Strategy<Value = Value> {
 
 /// A set with any JSON in place of its containers and volumes.
 fn any_stored_set() -> impl Strategy<Value = Arc<Sidecars>> {
-    let lists = (
-        vec(any_json(), 0..3),
-        vec(any_json(), 0..3),
-        vec(any_json(), 0..3),
-    );
+    let lists = (vec(any_json(), 0..3), vec(any_json(), 0..3), vec(any_json(), 0..3));
     lists.prop_map(|(init, containers, volumes)| {
-        set(
-            "any",
-            json!({"initContainers": init, "containers": containers, "volumes": volumes}),
-        )
+        set("any", json!({"initContainers": init, "containers": containers, "volumes": volumes}))
     })
 }
 

@@ -32,11 +32,7 @@ pub(super) fn any_pod() -> impl Strategy<Value = Value> {
 pub(super) fn any_sets() -> impl Strategy<Value = Vec<Arc<Sidecars>>> {
     let names = ["game", "log", "mesh", "extra"];
     let container = (0..names.len(), any::<bool>(), any::<bool>());
-    let any_set = (
-        proptest::option::of(container.clone()),
-        container,
-        any::<bool>(),
-    );
+    let any_set = (proptest::option::of(container.clone()), container, any::<bool>());
     proptest::collection::vec(any_set, 1..3).prop_map(move |sets| {
         let container = |(name, after, shares): (usize, bool, bool)| {
             json!({

@@ -7,10 +7,7 @@ use super::*;
 #[test]
 fn the_status_counts_pods_and_names_those_without_the_containers() {
     let log = set_with_container("log", "log");
-    let old = set(
-        "log",
-        json!({"containers": [{"name": "log", "image": "log:0"}]}),
-    );
+    let old = set("log", json!({"containers": [{"name": "log", "image": "log:0"}]}));
     let matched = |name: &str, set: Option<&Arc<Sidecars>>, ready| {
         let set: Vec<_> = set.into_iter().cloned().collect();
         MatchedPod {
@@ -26,21 +23,9 @@ fn the_status_counts_pods_and_names_those_without_the_containers() {
     let webhook = RefCell::new(WebhookState::InForce);
     let status_of = |pods: Vec<MatchedPod>, old_status: Option<&_>, second| {
         let progress = allot(&log, &pods, at(second)).progress;
-        let others = OtherPods {
-            namespaces: &["web".to_owned()],
-            all: false,
-            webhook: &webhook.borrow(),
-        };
-        sidecar_set_status(
-            Some(&log),
-            &pods,
-            &progress,
-            &others,
-            3,
-            old_status,
-            at(second),
-        )
-        .0
+        let others =
+            OtherPods { namespaces: &["web".to_owned()], all: false, webhook: &webhook.borrow() };
+        sidecar_set_status(Some(&log), &pods, &progress, &others, 3, old_status, at(second)).0
     };
     let status = status_of(
         vec![
@@ -55,10 +40,7 @@ fn the_status_counts_pods_and_names_those_without_the_containers() {
     assert_eq!((status.ready_pods, status.updated_ready_pods), (2, 1));
     assert_eq!((status.observed_generation, status.uninjected_pods), (3, 0));
     // Its kubelet reports the old container as ready while it pulls the new image.
-    let pulling = MatchedPod {
-        changing: Changing::Sidecars,
-        ..matched("a", Some(&log), true)
-    };
+    let pulling = MatchedPod { changing: Changing::Sidecars, ..matched("a", Some(&log), true) };
     let found = status_of(vec![pulling], None, 10);
     assert_eq!((found.matched_pods, found.updated_pods), (1, 1));
     assert_eq!((found.ready_pods, found.updated_ready_pods), (0, 0));
@@ -72,12 +54,7 @@ fn the_status_counts_pods_and_names_those_without_the_containers() {
             condition.last_transition_time.0,
         )
     };
-    let expected = (
-        "False".into(),
-        "PodsNotReady".into(),
-        "not ready: games/c".into(),
-        at(10),
-    );
+    let expected = ("False".into(), "PodsNotReady".into(), "not ready: games/c".into(), at(10));
     assert_eq!(condition(&status, 0), expected);
 
     let injecting = |status: &crate::api::SidecarSetStatus| {
@@ -85,10 +62,7 @@ fn the_status_counts_pods_and_names_those_without_the_containers() {
         (format!("{status} {reason}"), message, since)
     };
     let message = "new pods get the containers".to_owned();
-    assert_eq!(
-        injecting(&status),
-        ("True Injecting".to_owned(), message, at(10))
-    );
+    assert_eq!(injecting(&status), ("True Injecting".to_owned(), message, at(10)));
     // Game pods get the containers without the webhook, so the condition stays True.
     webhook.replace(WebhookState::NotServed);
     let status = status_of(vec![matched("a", Some(&log), true)], Some(&status), 15);
@@ -107,21 +81,14 @@ fn the_status_counts_pods_and_names_those_without_the_containers() {
     );
     let (_, reason, message, _) = condition(&status, 2);
     assert_eq!(reason, "Clash");
-    assert!(
-        message.contains("games/d: the pod has another container \"game\""),
-        "{message}"
-    );
+    assert!(message.contains("games/d: the pod has another container \"game\""), "{message}");
     assert!(message.contains("(web) do not get them"), "{message}");
 }
 
 #[test]
 fn the_status_names_a_pod_whose_update_the_api_server_refuses() {
-    let [old, new] = ["log:1", "log:2"].map(|image| {
-        set(
-            "log",
-            json!({"containers": [{"name": "log", "image": image}]}),
-        )
-    });
+    let [old, new] = ["log:1", "log:2"]
+        .map(|image| set("log", json!({"containers": [{"name": "log", "image": image}]})));
     let now = Timestamp::UNIX_EPOCH;
     let pod = |name: &str, refused: bool| MatchedPod {
         namespace: "web".to_owned(),
@@ -135,19 +102,12 @@ fn the_status_names_a_pod_whose_update_the_api_server_refuses() {
         }),
         ..MatchedPod::default()
     };
-    let others = OtherPods {
-        namespaces: &[],
-        all: false,
-        webhook: &WebhookState::InForce,
-    };
+    let others = OtherPods { namespaces: &[], all: false, webhook: &WebhookState::InForce };
     let progressing = |pods: &[MatchedPod]| {
         let progress = allot(&new, pods, now).progress;
         let status = sidecar_set_status(Some(&new), pods, &progress, &others, 1, None, now).0;
         let condition = &status.conditions[1];
-        format!(
-            "{} {}: {}",
-            condition.status, condition.reason, condition.message
-        )
+        format!("{} {}: {}", condition.status, condition.reason, condition.message)
     };
     let refused = [pod("a", true), pod("b", true)];
     assert_eq!(
@@ -167,28 +127,13 @@ fn a_set_whose_selector_is_invalid_says_so() {
     let set = json!({"metadata": {"name": "log"}, "spec": {"selector": {}, "containers": []}});
     let set: SidecarSet = serde_json::from_value(set).expect("a set");
     assert!(Sidecars::of(&set).is_none());
-    let others = OtherPods {
-        namespaces: &[],
-        all: false,
-        webhook: &WebhookState::InForce,
-    };
+    let others = OtherPods { namespaces: &[], all: false, webhook: &WebhookState::InForce };
     let now = Timestamp::UNIX_EPOCH;
-    let status = sidecar_set_status(
-        None,
-        &[],
-        &allot::Progress::default(),
-        &others,
-        1,
-        None,
-        now,
-    )
-    .0;
+    let status =
+        sidecar_set_status(None, &[], &allot::Progress::default(), &others, 1, None, now).0;
     for type_ in ["Progressing", "Injecting"] {
         let condition = status.conditions.iter().find(|it| it.type_ == type_);
         let condition = condition.expect("a condition");
-        assert_eq!(
-            (&*condition.status, &*condition.reason),
-            ("False", "InvalidSelector")
-        );
+        assert_eq!((&*condition.status, &*condition.reason), ("False", "InvalidSelector"));
     }
 }

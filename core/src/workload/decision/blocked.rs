@@ -52,9 +52,6 @@ impl Obstacles {
 
     /// For each concern, the obstacle of `self`, or else that of `others`.
     pub fn or(self, others: Self) -> Self {
-        Self {
-            scale: self.scale.or(others.scale),
-            update: self.update.or(others.update),
-        }
+        Self { scale: self.scale.or(others.scale), update: self.update.or(others.update) }
     }
 }

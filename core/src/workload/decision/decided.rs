@@ -8,10 +8,7 @@ use crate::write::Action;
 
 /// What a rule decides about one pod.
 #[derive(Debug)]
-#[allow(
-    clippy::large_enum_variant,
-    reason = "most are actions, and none is kept for long"
-)]
+#[allow(clippy::large_enum_variant, reason = "most are actions, and none is kept for long")]
 pub enum Decision {
     /// Do nothing for now.
     Wait,

@@ -39,10 +39,7 @@ impl Draft {
     pub fn add_updates(&mut self, decided: Decided) {
         self.extend(decided.actions);
         self.wake_at(decided.wake);
-        self.block(Obstacles {
-            update: decided.blocked,
-            scale: None,
-        });
+        self.block(Obstacles { update: decided.blocked, scale: None });
     }
 
     /// Adds everything in another draft except `waits_for`.
@@ -74,9 +71,7 @@ impl Draft {
         patch.pods_to_delete = change.pods_to_delete.or(patch.pods_to_delete.take());
         patch.finalizers = change.finalizers.or(patch.finalizers.take());
         patch.retry_off.extend(change.retry_off);
-        patch
-            .annotations
-            .retain(|(key, _)| !change.annotations.iter().any(|(new, _)| new == key));
+        patch.annotations.retain(|(key, _)| !change.annotations.iter().any(|(new, _)| new == key));
         patch.annotations.extend(change.annotations);
     }
 
@@ -109,9 +104,8 @@ impl Draft {
 fn drop_conflicting(actions: &mut Vec<Action>) {
     let needs_unchanged = |action: &Action| action.pod().is_some_and(|pod| pod.version.is_some());
     let exclusive = actions.iter().filter(|action| needs_unchanged(action));
-    let pod_uids: BTreeSet<String> = exclusive
-        .filter_map(|action| Some(action.pod()?.uid.clone()))
-        .collect();
+    let pod_uids: BTreeSet<String> =
+        exclusive.filter_map(|action| Some(action.pod()?.uid.clone())).collect();
     if !pod_uids.is_empty() {
         let is_on_other_pod =
             |action: &Action| action.pod().is_none_or(|pod| !pod_uids.contains(&pod.uid));

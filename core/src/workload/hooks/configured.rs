@@ -23,12 +23,7 @@ pub(super) struct Hook<'a> {
 impl<'a> Hook<'a> {
     pub fn of(workload: &'a Workload<'a>, point: HookPoint) -> Option<Self> {
         let step = workload.hooks.hook(point)?;
-        Some(Self {
-            point,
-            step,
-            hash: run_maker::hook_hash(step),
-            maker: OnceCell::new(),
-        })
+        Some(Self { point, step, hash: run_maker::hook_hash(step), maker: OnceCell::new() })
     }
 
     pub fn maker(

@@ -47,17 +47,12 @@ fn toleration(workload: &Workload, world: &World, pod: &Pod) -> Option<SignedDur
     let template = template.as_ref().unwrap_or(&workload.template);
     let tolerations = template.pointer("/spec/tolerations");
     let tolerations = tolerations.and_then(Value::as_array).into_iter().flatten();
-    let taint = Taint {
-        key: UNREACHABLE.to_owned(),
-        value: String::new(),
-        effect: "NoExecute".to_owned(),
-    };
+    let taint =
+        Taint { key: UNREACHABLE.to_owned(), value: String::new(), effect: "NoExecute".to_owned() };
     let mut tolerations = tolerations.filter(|it| taint.is_matched_by(it)).peekable();
     if tolerations.peek().is_none() {
         return Some(DEFAULT_TOLERATION);
     }
     let seconds = tolerations.filter_map(|it| it["tolerationSeconds"].as_i64());
-    seconds
-        .min()
-        .map(|seconds| SignedDuration::from_secs(seconds.max(0)))
+    seconds.min().map(|seconds| SignedDuration::from_secs(seconds.max(0)))
 }

@@ -105,9 +105,7 @@ impl<'a> Hooks<'a> {
             let pod = run.annotations().get(names::RUN_POD_UID);
             if let (Some(point), Some(pod)) = (point, pod) {
                 pod_runs.push(run.as_ref());
-                runs.entry((point, PodUid::of(pod)))
-                    .or_default()
-                    .push(run.as_ref());
+                runs.entry((point, PodUid::of(pod))).or_default().push(run.as_ref());
             }
         }
         let points = HookPoint::OF_PODS.into_iter();
@@ -218,10 +216,7 @@ impl<'a> Hooks<'a> {
     /// rollout must not count after a revert.
     pub fn keep_only_removals(&mut self, pods: &[&'a Pod]) {
         for pod in pods.iter().filter(|pod| !pod.terminating) {
-            let intent = Intent {
-                possible: false,
-                ..Intent::removal(self.world.now)
-            };
+            let intent = Intent { possible: false, ..Intent::removal(self.world.now) };
             if let Some(run) = self.run_for(pod, &intent) {
                 self.keep(run, pod, &intent);
             } else if self.waits_already(pod, &intent) {
@@ -266,9 +261,7 @@ impl<'a> Hooks<'a> {
     fn mark(&mut self, pod: &'a Pod, intent: &Intent) {
         if intent.point.marks_pods() {
             let waits = &self.workload.waits;
-            let since = self
-                .may_wait(intent)
-                .then(|| waits.since(pod, self.world.now));
+            let since = self.may_wait(intent).then(|| waits.since(pod, self.world.now));
             let marked = self.marked.entry(pod.uid()).or_default();
             *marked = marked.or(since);
         }
@@ -293,8 +286,7 @@ impl<'a> Hooks<'a> {
     }
 
     fn keep(&mut self, run: &'a HookRun, pod: &'a Pod, intent: &Intent) {
-        self.wanted
-            .insert(run.metadata.name.as_deref().unwrap_or_default());
+        self.wanted.insert(run.metadata.name.as_deref().unwrap_or_default());
         self.mark(pod, intent);
     }
 
@@ -332,15 +324,12 @@ impl<'a> Hooks<'a> {
             let earliest = self.refused.take().into_iter().chain([refused]).min();
             self.refused = earliest;
         }
-        self.blocked
-            .entry(intent.point)
-            .or_default()
-            .push(PodHookCondition {
-                pod_name: pod.name.clone(),
-                phase: run.phase(),
-                start_time,
-                message: message(),
-            });
+        self.blocked.entry(intent.point).or_default().push(PodHookCondition {
+            pod_name: pod.name.clone(),
+            phase: run.phase(),
+            start_time,
+            message: message(),
+        });
     }
 
     fn start(&mut self, pod: &'a Pod, intent: &Intent) {

@@ -32,16 +32,11 @@ impl Retry {
     /// Whether this retry covers a run of this hook point: whether the point is to be retried, and the run is
     /// unsuccessful and was created before the retry.
     pub fn covers(&self, point: HookPoint, run: &HookRun) -> bool {
-        let generation = run
-            .annotations()
-            .get(names::RUN_GENERATION)
-            .and_then(|it| it.parse::<i64>().ok());
+        let generation =
+            run.annotations().get(names::RUN_GENERATION).and_then(|it| it.parse::<i64>().ok());
         self.points.iter().any(|name| name == point.as_str())
             && generation.is_none_or(|generation| generation <= self.generation)
-            && matches!(
-                run.phase(),
-                HookPhase::Failed | HookPhase::Error | HookPhase::Inconclusive
-            )
+            && matches!(run.phase(), HookPhase::Failed | HookPhase::Error | HookPhase::Inconclusive)
     }
 }
 
@@ -56,10 +51,7 @@ pub fn begin(workload: &Workload) -> Option<WorkloadPatch> {
     let mut points: Vec<String> = new.chain(old).collect();
     points.sort();
     points.dedup();
-    let retry = Retry {
-        generation: workload.generation,
-        points,
-    };
+    let retry = Retry { generation: workload.generation, points };
     let text = serde_json::to_string(&retry).unwrap_or_default();
     Some(WorkloadPatch {
         retry_off: requested,

@@ -73,10 +73,7 @@ impl CannotMake {
             CannotMake::NoValue { .. } => Reason::HookArgumentMissing,
             CannotMake::CannotSucceed { .. } => Reason::HookCannotSucceed,
         };
-        Blocked {
-            reason,
-            message: self.to_string(),
-        }
+        Blocked { reason, message: self.to_string() }
     }
 }
 
@@ -136,13 +133,7 @@ impl<'a> HookMaker<'a> {
             template: hook.template_name.clone(),
             why,
         })?;
-        Ok(Self {
-            workload,
-            point,
-            hook,
-            hash: hook_hash(hook),
-            template,
-        })
+        Ok(Self { workload, point, hook, hash: hook_hash(hook), template })
     }
 
     /// The name of the run for a subject.
@@ -158,12 +149,7 @@ impl<'a> HookMaker<'a> {
     /// # Errors
     /// If an argument has no value.
     pub fn make(&self, subject: &Subject) -> Result<HookRun, CannotMake> {
-        let Self {
-            workload,
-            hook,
-            template,
-            ..
-        } = self;
+        let Self { workload, hook, template, .. } = self;
         let args = arguments(template, hook, given_by_operator(workload, subject))?;
         let metadata = ObjectMeta {
             name: Some(self.name(subject)),
@@ -181,11 +167,7 @@ impl<'a> HookMaker<'a> {
             measurement_retention: template.spec.measurement_retention.clone(),
             ..HookRunSpec::default()
         };
-        Ok(HookRun {
-            metadata,
-            spec,
-            status: None,
-        })
+        Ok(HookRun { metadata, spec, status: None })
     }
 
     fn labels(&self, subject: &Subject) -> BTreeMap<String, String> {
@@ -221,21 +203,13 @@ impl<'a> HookMaker<'a> {
     }
 
     fn identity(&self, subject: &Subject) -> BTreeMap<String, String> {
-        let Workload {
-            uid, generation, ..
-        } = self.workload;
+        let Workload { uid, generation, .. } = self.workload;
         let mut annotations = BTreeMap::from([
             (names::RUN_WORKLOAD_UID.to_owned(), uid.clone()),
             (names::RUN_HOOK_HASH.to_owned(), self.hash.clone()),
             (names::RUN_GENERATION.to_owned(), generation.to_string()),
         ]);
-        if let Subject::Pod {
-            pod,
-            target,
-            changes,
-            ..
-        } = subject
-        {
+        if let Subject::Pod { pod, target, changes, .. } = subject {
             let changes = changes.map(|it| (names::RUN_CHANGES.to_owned(), it.to_owned()));
             annotations.extend(changes);
             annotations.insert(names::RUN_POD_UID.to_owned(), pod.uid.clone());
@@ -253,14 +227,8 @@ fn kept_template<'a>(workload: &'a Workload, name: &str) -> Option<&'a HookTempl
 }
 
 /// Names of the arguments that the operator passes to pod hooks; those that end in `[` are lists of containers.
-pub const OPERATOR_ARGUMENTS: [&str; 6] = [
-    "PodName",
-    "PodNamespace",
-    "PodIP",
-    "HostIP",
-    "PodContainer[",
-    "ModifiedContainer[",
-];
+pub const OPERATOR_ARGUMENTS: [&str; 6] =
+    ["PodName", "PodNamespace", "PodIP", "HostIP", "PodContainer[", "ModifiedContainer["];
 
 /// The maximum number of missing arguments that a message lists.
 const MAX_NAMED: usize = 16;
@@ -275,11 +243,7 @@ fn given_by_operator(workload: &Workload, subject: &Subject) -> Vec<(String, Str
         ("PodNamespace".to_owned(), workload.namespace.clone()),
     ];
     given.extend(pod.pod_ip.iter().map(|ip| ("PodIP".to_owned(), ip.clone())));
-    given.extend(
-        pod.host_ip
-            .iter()
-            .map(|ip| ("HostIP".to_owned(), ip.clone())),
-    );
+    given.extend(pod.host_ip.iter().map(|ip| ("HostIP".to_owned(), ip.clone())));
     given.extend(
         template_containers_first(pod)
             .enumerate()
@@ -313,18 +277,11 @@ fn arguments(
     hook: &HookStep,
     operator_args: Vec<(String, String)>,
 ) -> Result<Vec<Argument>, CannotMake> {
-    let user_args = hook
-        .args
-        .iter()
-        .map(|arg| (arg.name.clone(), arg.value.clone()));
+    let user_args = hook.args.iter().map(|arg| (arg.name.clone(), arg.value.clone()));
     let mut given: Vec<Argument> = Vec::new();
     for (name, value) in user_args.chain(operator_args) {
         if !given.iter().any(|arg| arg.name == name) {
-            given.push(Argument {
-                name,
-                value: Some(value),
-                value_from: None,
-            });
+            given.push(Argument { name, value: Some(value), value_from: None });
         }
     }
     let mut missing = hook_run::missing_arguments(&template.spec, &given);
@@ -332,8 +289,5 @@ fn arguments(
         return Ok(hook_run::run_arguments(&template.spec, &given));
     }
     missing.truncate(MAX_NAMED);
-    Err(CannotMake::NoValue {
-        template: hook.template_name.clone(),
-        names: missing.join(", "),
-    })
+    Err(CannotMake::NoValue { template: hook.template_name.clone(), names: missing.join(", ") })
 }

@@ -47,12 +47,7 @@ impl<'a> Hooks<'a> {
     /// Until when the success of this pod's hook is valid.
     pub fn valid_until(&self, pod: &Pod, intent: &Intent) -> Option<Timestamp> {
         let status = self.run_for(pod, intent)?.status.as_ref()?;
-        status
-            .finished_at
-            .as_ref()?
-            .0
-            .checked_add(SUCCESS_VALIDITY)
-            .ok()
+        status.finished_at.as_ref()?.0.checked_add(SUCCESS_VALIDITY).ok()
     }
 
     /// Whether this pod's hook has refused its removal, and is not to be run again now.

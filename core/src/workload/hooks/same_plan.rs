@@ -6,12 +6,7 @@ use crate::api::HookRun;
 pub fn makes_same_plan(old: &HookRun, new: &HookRun) -> bool {
     fn end(run: &HookRun) -> Option<impl PartialEq> {
         let status = run.status.as_ref()?;
-        let end = (
-            status.phase,
-            &status.message,
-            &status.started_at,
-            &status.finished_at,
-        );
+        let end = (status.phase, &status.message, &status.started_at, &status.finished_at);
         status.phase.is_completed().then_some(end)
     }
     let (before, after) = (&old.metadata, &new.metadata);

@@ -38,11 +38,7 @@ mod tests {
             ("game-1+log-2+mesh-1", "Pending", Some(TokenHook::Running)),
             ("game-1+log-2", "Failed", Some(TokenHook::Refused)),
             ("game-1+log-2", "Inconclusive", Some(TokenHook::Refused)),
-            (
-                "game-1+log-2",
-                "Successful",
-                Some(TokenHook::Passed(at.parse().expect("a time"))),
-            ),
+            ("game-1+log-2", "Successful", Some(TokenHook::Passed(at.parse().expect("a time")))),
             ("game-1+log-1", "Running", None),
             ("log-2", "Running", None),
             ("", "Running", None),

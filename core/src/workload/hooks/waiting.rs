@@ -39,11 +39,7 @@ impl<'a> Hooks<'a> {
         let waits =
             intent.possible || self.has_run(intent.point, pod) || self.waits_already(pod, intent);
         if intent.point == HookPoint::PreDelete && waits && self.workload.guarded.is_some() {
-            self.waiting.entry(&pod.name).or_insert(Waiting {
-                pod,
-                reason,
-                message,
-            });
+            self.waiting.entry(&pod.name).or_insert(Waiting { pod, reason, message });
         }
     }
 
@@ -93,9 +89,7 @@ impl<'a> Hooks<'a> {
         }
         let ended = run.status.as_ref()?.finished_at.as_ref()?.0;
         let since = self.waited_since(pod).unwrap_or(ended);
-        ended
-            .checked_add(guarded.interval(ended.duration_since(since)))
-            .ok()
+        ended.checked_add(guarded.interval(ended.duration_since(since))).ok()
     }
 
     /// Whether this is a guarded pod on a lost node.

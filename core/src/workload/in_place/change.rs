@@ -55,18 +55,13 @@ pub fn change_between(from: &Value, to: &Value) -> Result<Change, NotInPlace> {
         let why = "cannot be changed in a running pod".to_owned();
         return Err(NotInPlace { path, why });
     }
-    let mut annotations = map_change(
-        old.pointer("/metadata/annotations"),
-        new.pointer("/metadata/annotations"),
-    );
+    let mut annotations =
+        map_change(old.pointer("/metadata/annotations"), new.pointer("/metadata/annotations"));
     // A pod keeps the index that it was created with.
     annotations.retain(|(key, _)| key != INDEX_ID);
     let mut change = Change {
         annotations,
-        labels: map_change(
-            old.pointer("/metadata/labels"),
-            new.pointer("/metadata/labels"),
-        ),
+        labels: map_change(old.pointer("/metadata/labels"), new.pointer("/metadata/labels")),
         ..Change::default()
     };
     for list in LISTS {
@@ -80,9 +75,7 @@ pub fn change_between(from: &Value, to: &Value) -> Result<Change, NotInPlace> {
                     let path = || format!("spec.initContainers[{index}].image");
                     change.native_sidecar_path.get_or_insert_with(path);
                 }
-                change
-                    .images
-                    .push((name.to_owned(), text(container, "image").to_owned()));
+                change.images.push((name.to_owned(), text(container, "image").to_owned()));
             }
             if list == "containers" && old_container.get("resources") != container.get("resources")
             {
@@ -91,9 +84,7 @@ pub fn change_between(from: &Value, to: &Value) -> Result<Change, NotInPlace> {
                     container,
                     &format!("spec.containers[{index}].resources"),
                 )?;
-                let wanted = items(to, list)
-                    .nth(index)
-                    .and_then(|it| it.get("resources"));
+                let wanted = items(to, list).nth(index).and_then(|it| it.get("resources"));
                 let wanted = with_default_requests(wanted.cloned().unwrap_or_default());
                 change.resources.push((name.to_owned(), wanted));
             }
@@ -102,11 +93,7 @@ pub fn change_between(from: &Value, to: &Value) -> Result<Change, NotInPlace> {
     if !change.resources.is_empty() && qos(&old) != qos(&new) {
         return Err(NotInPlace {
             path: "spec.containers[].resources".to_owned(),
-            why: format!(
-                "would change the QoS class from {:?} to {:?}",
-                qos(&old),
-                qos(&new)
-            ),
+            why: format!("would change the QoS class from {:?} to {:?}", qos(&old), qos(&new)),
         });
     }
     Ok(change)
@@ -124,10 +111,7 @@ fn items<'a>(template: &'a Value, list: &str) -> impl Iterator<Item = &'a Value>
 }
 
 fn text<'a>(object: &'a Value, field: &str) -> &'a str {
-    object
-        .get(field)
-        .and_then(Value::as_str)
-        .unwrap_or_default()
+    object.get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// The part of a template that cannot be changed in a running pod.
@@ -137,20 +121,12 @@ fn fixed_part(template: &Value) -> Value {
         metadata.remove("labels");
         metadata.remove("annotations");
     }
-    if fixed
-        .get("metadata")
-        .and_then(Value::as_object)
-        .is_some_and(Map::is_empty)
-    {
+    if fixed.get("metadata").and_then(Value::as_object).is_some_and(Map::is_empty) {
         fixed.as_object_mut().map(|fixed| fixed.remove("metadata"));
     }
     for list in LISTS {
         let containers = fixed.get_mut("spec").and_then(|spec| spec.get_mut(list));
-        for container in containers
-            .and_then(Value::as_array_mut)
-            .into_iter()
-            .flatten()
-        {
+        for container in containers.and_then(Value::as_array_mut).into_iter().flatten() {
             let keeps_running = text(container, "restartPolicy") == "Always";
             let Some(container) = container.as_object_mut() else {
                 continue;
@@ -173,11 +149,7 @@ fn first_difference(a: &Value, b: &Value, path: &str) -> Option<String> {
             let mut keys: Vec<&String> = a.keys().chain(b.keys()).collect();
             keys.sort();
             keys.into_iter().find_map(|key| {
-                let deeper = if path.is_empty() {
-                    key.clone()
-                } else {
-                    format!("{path}.{key}")
-                };
+                let deeper = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
                 match (a.get(key), b.get(key)) {
                     (Some(a), Some(b)) => first_difference(a, b, &deeper),
                     _ => Some(deeper),
@@ -200,16 +172,8 @@ fn map_change(from: Option<&Value>, to: Option<&Value>) -> Vec<(String, Option<S
     let set = to
         .iter()
         .filter(|(key, value)| from.get(*key) != Some(value))
-        .map(|(key, value)| {
-            (
-                key.clone(),
-                Some(value.as_str().unwrap_or_default().to_owned()),
-            )
-        });
-    let removed = from
-        .keys()
-        .filter(|key| !to.contains_key(*key))
-        .map(|key| (key.clone(), None));
+        .map(|(key, value)| (key.clone(), Some(value.as_str().unwrap_or_default().to_owned())));
+    let removed = from.keys().filter(|key| !to.contains_key(*key)).map(|key| (key.clone(), None));
     set.chain(removed).collect()
 }
 
@@ -230,20 +194,15 @@ fn check_resources(from: &Value, to: &Value, path: &str) -> Result<(), NotInPlac
     let empty = Map::new();
     for kind in ["requests", "limits"] {
         let resources_of = |container: &'_ Value| -> Map<String, Value> {
-            let map = container
-                .get("resources")
-                .and_then(|it| it.get(kind))
-                .and_then(Value::as_object);
+            let map =
+                container.get("resources").and_then(|it| it.get(kind)).and_then(Value::as_object);
             map.unwrap_or(&empty).clone()
         };
         let (old, new) = (resources_of(from), resources_of(to));
         let keys = old.keys().chain(new.keys());
         for key in keys.filter(|key| old.get(*key) != new.get(*key)) {
             let refuse = |why: &str| {
-                Err(NotInPlace {
-                    path: format!("{path}.{kind}.{key}"),
-                    why: why.to_owned(),
-                })
+                Err(NotInPlace { path: format!("{path}.{kind}.{key}"), why: why.to_owned() })
             };
             if !new.contains_key(key) {
                 return refuse("cannot be removed from a running pod");
@@ -253,18 +212,11 @@ fn check_resources(from: &Value, to: &Value, path: &str) -> Result<(), NotInPlac
             }
         }
     }
-    let claims = |container: &Value| {
-        container
-            .get("resources")
-            .and_then(|it| it.get("claims"))
-            .cloned()
-    };
+    let claims =
+        |container: &Value| container.get("resources").and_then(|it| it.get("claims")).cloned();
     if claims(from) != claims(to) {
         let why = "cannot be changed in a running pod".to_owned();
-        return Err(NotInPlace {
-            path: format!("{path}.claims"),
-            why,
-        });
+        return Err(NotInPlace { path: format!("{path}.claims"), why });
     }
     Ok(())
 }
@@ -280,14 +232,7 @@ enum Qos {
 /// The class of a (canonical) template's pods.
 fn qos(template: &Value) -> Qos {
     let quantity = |container: &Value, kind: &str, name: &str| -> Option<String> {
-        Some(
-            container
-                .get("resources")?
-                .get(kind)?
-                .get(name)?
-                .as_str()?
-                .to_owned(),
-        )
+        Some(container.get("resources")?.get(kind)?.get(name)?.as_str()?.to_owned())
     };
     let mut has_request = false;
     let mut is_guaranteed = true;
@@ -350,16 +295,10 @@ mod tests {
             json!({"limits": {"memory": "2Gi"}, "requests": {"cpu": "1"}}),
         );
         let requests = json!({"cpu": "1", "memory": "2Gi"});
-        assert_eq!(
-            resized,
-            json!({"limits": {"memory": "2Gi"}, "requests": requests})
-        );
+        assert_eq!(resized, json!({"limits": {"memory": "2Gi"}, "requests": requests}));
         let set = json!({"limits": {"cpu": "4"}, "requests": {"cpu": "2"}});
         assert_eq!(
-            wanted(
-                json!({"limits": {"cpu": "4"}, "requests": {"cpu": "1"}}),
-                set.clone()
-            ),
+            wanted(json!({"limits": {"cpu": "4"}, "requests": {"cpu": "1"}}), set.clone()),
             set
         );
     }
@@ -382,15 +321,9 @@ mod tests {
         );
         assert_eq!(
             change.labels,
-            [
-                ("new".to_owned(), Some("2".to_owned())),
-                ("old".to_owned(), None)
-            ]
+            [("new".to_owned(), Some("2".to_owned())), ("old".to_owned(), None)]
         );
-        assert_eq!(
-            change.annotations,
-            [("note".to_owned(), Some("b".to_owned()))]
-        );
+        assert_eq!(change.annotations, [("note".to_owned(), Some("b".to_owned()))]);
     }
 
     #[test]
@@ -399,10 +332,7 @@ mod tests {
             to["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "1500m"}});
         })
         .expect("in place");
-        assert_eq!(
-            change.resources,
-            [("game".to_owned(), json!({"requests": {"cpu": "1500m"}}))]
-        );
+        assert_eq!(change.resources, [("game".to_owned(), json!({"requests": {"cpu": "1500m"}}))]);
     }
 
     #[test]
@@ -448,9 +378,8 @@ mod tests {
     fn a_change_of_the_qos_class_is_refused() {
         let resources = |cpu: &str| json!({"requests": {"cpu": cpu, "memory": "1Gi"}, "limits": {"cpu": "1", "memory": "1Gi"}});
         let requesting = |cpu: &str| json!({"spec": {"containers": [{"name": "game", "resources": resources(cpu)}]}});
-        let refused = change_between(&requesting("500m"), &requesting("1"))
-            .expect_err("QoS")
-            .to_string();
+        let refused =
+            change_between(&requesting("500m"), &requesting("1")).expect_err("QoS").to_string();
         assert_eq!(
             refused,
             "spec.template.spec.containers[].resources would change the QoS class from Burstable to Guaranteed"

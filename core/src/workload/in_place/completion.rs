@@ -130,10 +130,8 @@ fn runs_desired_image(
         // Only the resources changed. The image is the old one, which the node reports under another name.
         return Runs::Desired;
     }
-    if let Some(first) = pod
-        .first_status
-        .as_ref()
-        .filter(|first| first.generation == pod.generation)
+    if let Some(first) =
+        pod.first_status.as_ref().filter(|first| first.generation == pod.generation)
     {
         let first_id = first.container_ids.get(index).map_or("", String::as_str);
         if first_id != status.container_id {
@@ -153,11 +151,7 @@ fn runs_desired_image(
     let superseded = change.from_unfinished
         && same_name(&change.from_image, &status.image)
         && status.restart_count < change.from_restart_count + 2;
-    Runs::AssumedAfter(if superseded {
-        SETTLING_TIME_SUPERSEDED
-    } else {
-        SETTLING_TIME
-    })
+    Runs::AssumedAfter(if superseded { SETTLING_TIME_SUPERSEDED } else { SETTLING_TIME })
 }
 
 /// Which image runs if the container is still the one from before the change.
@@ -192,11 +186,7 @@ fn full_name(image: &str) -> String {
         None => ("docker.io", format!("library/{image}")),
     };
     let last = path.rsplit('/').next().unwrap_or_default();
-    let tag = if last.contains([':', '@']) {
-        ""
-    } else {
-        ":latest"
-    };
+    let tag = if last.contains([':', '@']) { "" } else { ":latest" };
     format!("{host}/{path}{tag}")
 }
 

@@ -96,19 +96,14 @@ impl<'a> Proof<'a> {
     }
 
     fn is_proven(&self, pod: &Pod) -> bool {
-        pod.node
-            .as_deref()
-            .is_some_and(|it| self.nodes.contains(it))
+        pod.node.as_deref().is_some_and(|it| self.nodes.contains(it))
     }
 
     /// What users are told about patches that were made, even if there is no other pod to patch. Records which ones
     /// have worked. A restart by a revert needs no answer: it was the revert that users were told to make.
     pub fn report(&self, now: Timestamp, is_revert: bool) -> Decided {
         let worked = self.shown.iter().filter_map(|pod| {
-            let record = InPlaceRecord {
-                done: true,
-                ..record(pod)?.clone()
-            };
+            let record = InPlaceRecord { done: true, ..record(pod)?.clone() };
             // A newer patch has a newer record.
             let pod = PodRef::unchanged(pod);
             Some(Decision::Do(Action::FinishInPlace { pod, record }))

@@ -35,9 +35,7 @@ pub fn record_of_other_pod(pod: &Pod, set: &Sidecars, now: Timestamp) -> InPlace
         container.is_some_and(|it| it.image != wanted.image || is_recorded(&it.name))
     });
     let change = Change {
-        images: changed
-            .map(|it| (it.container.to_owned(), it.image.to_owned()))
-            .collect(),
+        images: changed.map(|it| (it.container.to_owned(), it.image.to_owned())).collect(),
         marks: vec![MarkChange {
             set: set.name.clone(),
             mark: pod.sidecars.get(&set.name).cloned().unwrap_or_default(),
@@ -58,11 +56,7 @@ pub fn record_of_other_pod(pod: &Pod, set: &Sidecars, now: Timestamp) -> InPlace
 /// pod's mark proves nothing.
 pub fn has_sidecars(pod: &Pod, set: &Sidecars) -> bool {
     let mut wanted = set.images();
-    wanted.all(|it| {
-        pod.containers
-            .iter()
-            .any(|container| container.name == it.container)
-    })
+    wanted.all(|it| pod.containers.iter().any(|container| container.name == it.container))
 }
 
 /// The last update of a pod, if it is not complete, and when to check again.

@@ -106,9 +106,7 @@ pub fn patch_of(
         let Some(container) = pod.containers.iter().find(|it| it.name == *name) else {
             continue;
         };
-        let entry = containers
-            .entry(name.clone())
-            .or_insert_with(|| Box::new(resized(container)));
+        let entry = containers.entry(name.clone()).or_insert_with(|| Box::new(resized(container)));
         entry.resources = Some(resources.into());
     }
     let mut taken = take_turns(pod, superseded, &mut containers, order, now);
@@ -122,10 +120,7 @@ pub fn patch_of(
         annotations.iter_mut().for_each(keep_for_guard);
     }
     if hot {
-        annotations.push((
-            names::HOT_PATCH_ANNOTATION.to_owned(),
-            Some("true".to_owned()),
-        ));
+        annotations.push((names::HOT_PATCH_ANNOTATION.to_owned(), Some("true".to_owned())));
     } else {
         if pod.hot_patched {
             annotations.push((names::HOT_PATCH_ANNOTATION.to_owned(), None));
@@ -140,12 +135,7 @@ pub fn patch_of(
             annotations.push((names::WAITING_SINCE_ANNOTATION.to_owned(), None));
         }
     }
-    for MarkChange {
-        set,
-        mark,
-        revision,
-    } in &change.marks
-    {
+    for MarkChange { set, mark, revision } in &change.marks {
         annotations.push((mark_key(set), Some(mark.updated_to(revision).text())));
     }
     let gate_closed_at = match pod.gate {
@@ -207,10 +197,7 @@ fn changed_to(
     if has_image && matches!(previous.turn, Turn::Next(_)) {
         // The container's turn had not come yet, and now it keeps its current image. The previous record still shows
         // whether it runs that image.
-        return ContainerChange {
-            turn: Turn::Set,
-            ..previous
-        };
+        return ContainerChange { turn: Turn::Set, ..previous };
     }
     ContainerChange {
         from_named: from_named && !has_image,
@@ -225,10 +212,7 @@ fn changed_to(
 
 /// The record for a container that keeps its image and gets new resources.
 fn resized(container: &Container) -> ContainerChange {
-    ContainerChange {
-        from_unfinished: false,
-        ..container_change(container)
-    }
+    ContainerChange { from_unfinished: false, ..container_change(container) }
 }
 
 /// The record for a container whose image changes now.

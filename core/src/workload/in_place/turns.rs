@@ -39,11 +39,7 @@ pub fn take_turns(
     order: ContainerOrder,
     now: Timestamp,
 ) -> Taken {
-    let mut taken = Taken {
-        images: Vec::new(),
-        pod: PodRef::of(pod),
-        wake: None,
-    };
+    let mut taken = Taken { images: Vec::new(), pod: PodRef::of(pod), wake: None };
     let in_order = order != ContainerOrder::DisOrdered;
     let mut containers: Vec<_> = pod.containers.iter().enumerate().collect();
     containers.sort_by_key(|(_, container)| (!container.init, container.index));
@@ -148,10 +144,6 @@ pub fn next_turn(
         annotated: pod.annotated,
         annotations: Vec::new(),
         tokens: Vec::new(),
-        record: InPlaceRecord {
-            patched_at: now,
-            containers,
-            ..record.clone()
-        },
+        record: InPlaceRecord { patched_at: now, containers, ..record.clone() },
     })))
 }

@@ -31,10 +31,7 @@ pub fn with_missing_parts(pod: &Pod, change: &Change, template: &Value) -> Chang
     }
     if pod.postponed.is_some() {
         add_all(&mut change.labels, template.pointer("/metadata/labels"));
-        add_all(
-            &mut change.annotations,
-            template.pointer("/metadata/annotations"),
-        );
+        add_all(&mut change.annotations, template.pointer("/metadata/annotations"));
     }
     change
 }

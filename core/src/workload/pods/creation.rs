@@ -21,9 +21,7 @@ const MAX_CREATED_BYTES: usize = 2 << 20;
 
 /// The maximum number of pods that one plan for this workload creates.
 pub fn max_creations(workload: &Workload) -> usize {
-    MAX_CREATIONS
-        .min(MAX_CREATED_BYTES / workload.template_bytes.max(1))
-        .max(1)
+    MAX_CREATIONS.min(MAX_CREATED_BYTES / workload.template_bytes.max(1)).max(1)
 }
 
 /// Names for new pods, as a function of the observed pods (invariant 10). If two operators, or one before and after a
@@ -62,9 +60,7 @@ impl<'a> PodNames<'a> {
 
     fn next_instance(&mut self) -> String {
         loop {
-            let Workload {
-                uid, generation, ..
-            } = self.workload;
+            let Workload { uid, generation, .. } = self.workload;
             let id = names::instance_id(
                 format!("{uid}/{generation}/{}/{}", self.newest, self.next).as_bytes(),
             );
@@ -166,10 +162,7 @@ fn pod_of(
         ("name".to_owned(), json!(name)),
         ("namespace".to_owned(), json!(workload.namespace)),
         ("labels".to_owned(), labels),
-        (
-            "ownerReferences".to_owned(),
-            json!([workload.owner_reference()]),
-        ),
+        ("ownerReferences".to_owned(), json!([workload.owner_reference()])),
     ]);
     for field in ["annotations", "finalizers"] {
         if let Some(value) = part(&format!("/metadata/{field}")) {
@@ -183,10 +176,7 @@ fn pod_of(
         }
     }
     // With an index in the template, all pods would have the same one.
-    if let Some(annotations) = metadata
-        .get_mut("annotations")
-        .and_then(Value::as_object_mut)
-    {
+    if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
         annotations.remove(names::INDEX_ID);
     }
     let mut spec = part("/spec").unwrap_or_else(|| json!({}));
@@ -204,20 +194,11 @@ fn pod_of(
 
 /// Adds the readiness gate that keeps traffic from a pod while it is updated.
 fn add_gate(spec: &mut Value) {
-    let gates = spec
-        .get("readinessGates")
-        .and_then(Value::as_array)
-        .cloned()
-        .unwrap_or_default();
-    if gates
-        .iter()
-        .any(|gate| gate.get("conditionType") == Some(&json!(names::IN_PLACE_GATE)))
-    {
+    let gates = spec.get("readinessGates").and_then(Value::as_array).cloned().unwrap_or_default();
+    if gates.iter().any(|gate| gate.get("conditionType") == Some(&json!(names::IN_PLACE_GATE))) {
         return;
     }
-    let gates: Vec<Value> = gates
-        .into_iter()
-        .chain([json!({"conditionType": names::IN_PLACE_GATE})])
-        .collect();
+    let gates: Vec<Value> =
+        gates.into_iter().chain([json!({"conditionType": names::IN_PLACE_GATE})]).collect();
     spec["readinessGates"] = Value::Array(gates);
 }

@@ -42,17 +42,10 @@ impl<'a> Indexes<'a> {
             None => Ok(workload.indexes.clone().unwrap_or_default()),
         };
         let taken = match range {
-            Ok(Some(_)) => pods_whose_index_counts(world)
-                .filter_map(|pod| pod.index)
-                .collect(),
+            Ok(Some(_)) => pods_whose_index_counts(world).filter_map(|pod| pod.index).collect(),
             _ => HashSet::new(),
         };
-        Self {
-            range,
-            world,
-            taken,
-            lowest: 0,
-        }
+        Self { range, world, taken, lowest: 0 }
     }
 
     /// The index of the next new pod; None if pods have no indexes.
@@ -78,10 +71,7 @@ impl<'a> Indexes<'a> {
         let pods = pods_whose_index_counts(self.world).filter(has_index);
         let ending = pods.filter(|pod| pod.terminating || pod.ended()).count();
         let last = end - 1;
-        let blocked = |message| Blocked {
-            reason: Reason::PodIndexExhausted,
-            message,
-        };
+        let blocked = |message| Blocked { reason: Reason::PodIndexExhausted, message };
         match ending {
             0 => NoIndex::Blocked(blocked(format!(
                 "all indexes from {start} to {last} are in use, so no more pods are created; set a larger range in \
@@ -132,10 +122,7 @@ fn set_in_container(index: u32, container: &mut Value) {
     let is_ours = |it: &Value| it["name"] == INDEX_ENV;
     let mut env = container["env"].as_array().cloned().unwrap_or_default();
     match env.iter().any(is_ours) {
-        true => env
-            .iter_mut()
-            .filter(|it| is_ours(it))
-            .for_each(|it| *it = variable.clone()),
+        true => env.iter_mut().filter(|it| is_ours(it)).for_each(|it| *it = variable.clone()),
         false => env.push(variable),
     }
     container["env"] = Value::Array(env);

@@ -13,12 +13,7 @@ use crate::write::Budget;
 /// pod waits to be scaled in. The policy is IfHealthyBudget, because a pod that is not ready may be full of players.
 /// The budget has no owner, because a foreground deletion of the owner would delete the budget immediately.
 pub fn budget(workload: &Workload) -> Budget {
-    let Workload {
-        namespace,
-        name,
-        uid,
-        ..
-    } = workload;
+    let Workload { namespace, name, uid, .. } = workload;
     let name = budget_name(name, uid);
     let budget = json!({
         "apiVersion": "policy/v1",

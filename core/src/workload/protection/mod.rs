@@ -64,10 +64,7 @@ fn should_guard(workload: &Workload, own: &[&Pod]) -> bool {
 fn set_up(workload: &Workload, world: &World, own: &[&Pod]) -> Guarding {
     let patch = marks_to_set(workload, world);
     if !workload.guard_marks.has_finalizer() {
-        return Guarding {
-            patch,
-            ..Guarding::default()
-        };
+        return Guarding { patch, ..Guarding::default() };
     }
     let mut guarding = keep_in_force(workload, world);
     guarding.patch = patch;
@@ -85,22 +82,16 @@ fn set_up(workload: &Workload, world: &World, own: &[&Pod]) -> Guarding {
 pub fn keep_in_force(workload: &Workload, world: &World) -> Guarding {
     let due = world.guard.as_ref().map(GuardState::due);
     if let Some(due) = due.filter(|due| *due > world.now) {
-        return Guarding {
-            wake: Some(due),
-            ..Guarding::default()
-        };
+        return Guarding { wake: Some(due), ..Guarding::default() };
     }
     let budget = budget(workload);
     let action = match world.guard {
-        Some(GuardState::InForce { .. } | GuardState::NotInForce { .. }) => Action::ProbeGuard {
-            budget: budget.name,
-        },
+        Some(GuardState::InForce { .. } | GuardState::NotInForce { .. }) => {
+            Action::ProbeGuard { budget: budget.name }
+        }
         Some(GuardState::NoBudget { .. }) | None => Action::ApplyBudget(budget),
     };
-    Guarding {
-        actions: vec![action],
-        ..Guarding::default()
-    }
+    Guarding { actions: vec![action], ..Guarding::default() }
 }
 
 /// Removes the labels, then deletes the budget, then removes the finalizer.
@@ -112,20 +103,14 @@ pub fn take_down(workload: &Workload, world: &World, own: &[&Pod]) -> Guarding {
     let labeled = labeled.filter(|pod| !pod.terminating);
     let actions: Vec<Action> = labeled.map(|pod| set_guard(workload, pod, None)).collect();
     if !actions.is_empty() || !workload.guard_marks.has_finalizer() {
-        return Guarding {
-            actions,
-            ..Guarding::default()
-        };
+        return Guarding { actions, ..Guarding::default() };
     }
     match world.guard {
-        Some(GuardState::NoBudget { .. }) => Guarding {
-            patch: Some(without_marks(workload)),
-            ..Guarding::default()
-        },
+        Some(GuardState::NoBudget { .. }) => {
+            Guarding { patch: Some(without_marks(workload)), ..Guarding::default() }
+        }
         _ => Guarding {
-            actions: vec![Action::DeleteBudget {
-                name: budget(workload).name,
-            }],
+            actions: vec![Action::DeleteBudget { name: budget(workload).name }],
             ..Guarding::default()
         },
     }
@@ -140,9 +125,7 @@ fn unlabeled<'a>(
         !workload.guards(pod) && !pod.terminating && !pod.ended() && !workload.is_released(pod)
     };
     let has_hook = workload.hooks.hook(HookPoint::PreDelete).is_some();
-    own.iter()
-        .copied()
-        .filter(move |pod| has_hook && is_unlabeled(pod))
+    own.iter().copied().filter(move |pod| has_hook && is_unlabeled(pod))
 }
 
 /// Sets the label of a pod, or removes it, together with the annotations for autoscalers. Annotations that the
@@ -152,9 +135,7 @@ fn set_guard(workload: &Workload, pod: &Pod, label: Option<String>) -> Action {
     let annotations = guard_annotations(&workload.template);
     Action::GuardPod {
         pod: PodRef::of(pod),
-        annotations: annotations
-            .map(|(key, value)| (key, unless_removed(value)))
-            .collect(),
+        annotations: annotations.map(|(key, value)| (key, unless_removed(value))).collect(),
         label,
     }
 }
@@ -170,9 +151,7 @@ fn marks_to_set(workload: &Workload, world: &World) -> Option<WorkloadPatch> {
     if let Some(kept) = template_to_keep(workload, world)
         && workload.annotations.get(KEPT_HOOK_ANNOTATION) != kept.as_ref()
     {
-        patch
-            .annotations
-            .push((KEPT_HOOK_ANNOTATION.to_owned(), kept));
+        patch.annotations.push((KEPT_HOOK_ANNOTATION.to_owned(), kept));
     }
     (patch != WorkloadPatch::default()).then_some(patch)
 }
@@ -181,10 +160,8 @@ fn marks_to_set(workload: &Workload, world: &World) -> Option<WorkloadPatch> {
 /// is None, and the copy that was kept earlier stays.
 fn template_to_keep(workload: &Workload, world: &World) -> Option<Option<String>> {
     let name = &workload.hooks.hook(HookPoint::PreDelete)?.template_name;
-    let kept = KeptTemplate {
-        template_name: name.clone(),
-        spec: world.templates.get(name)?.spec.clone(),
-    };
+    let kept =
+        KeptTemplate { template_name: name.clone(), spec: world.templates.get(name)?.spec.clone() };
     let text = serde_json::to_string(&kept).ok();
     Some(text.filter(|text| text.len() <= MAX_KEPT_BYTES))
 }

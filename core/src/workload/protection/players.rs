@@ -33,10 +33,7 @@ impl GuardedPlayers {
         let counts =
             |pod: &&Pod| (pod.guarded_by() == uid || is_released(pod)) && may_have_players(pod);
         let pods = living(uid, world).filter(counts);
-        Self(
-            pods.map(|pod| (pod.uid.clone(), is_released(pod)))
-                .collect(),
-        )
+        Self(pods.map(|pod| (pod.uid.clone(), is_released(pod))).collect())
     }
 
     /// Compares these pods with a later world. For each pod that no longer exists, is Terminating, or was stopped by

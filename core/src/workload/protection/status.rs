@@ -45,11 +45,7 @@ pub fn verdict(workload: &Workload, world: &World, own: &[&Pod]) -> Option<Verdi
             }
         }
     };
-    Some(Verdict {
-        holds,
-        reason,
-        message,
-    })
+    Some(Verdict { holds, reason, message })
 }
 
 /// What is wrong with a guard that should be removed, or that is not available in this cluster.
@@ -67,11 +63,7 @@ fn problem(workload: &Workload, world: &World) -> Option<Verdict> {
     } else {
         return None;
     };
-    Some(Verdict {
-        holds: false,
-        reason,
-        message,
-    })
+    Some(Verdict { holds: false, reason, message })
 }
 
 fn in_force(

@@ -71,10 +71,10 @@ impl Vacated {
 
     /// What the status records.
     pub fn status(&self) -> Vec<VacatedName> {
-        let names = self.0.iter().map(|(name, since)| VacatedName {
-            pod_name: name.clone(),
-            since: Time(*since),
-        });
+        let names = self
+            .0
+            .iter()
+            .map(|(name, since)| VacatedName { pod_name: name.clone(), since: Time(*since) });
         names.collect()
     }
 }

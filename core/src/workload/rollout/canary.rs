@@ -95,10 +95,7 @@ pub fn advance(
     if started_over && has_steps {
         if !runs.is_empty() {
             draft.extend(deletions(&runs));
-            return Advance {
-                rollout: None,
-                draft,
-            };
+            return Advance { rollout: None, draft };
         }
         progress.step_index = Some(0);
     }
@@ -211,11 +208,7 @@ impl<'a> Walk<'a> {
     /// the number of pods at the update revision must not grow: a scale-out must not spread a build that was stopped.
     fn after_steps(&self, index: i32, progress: &mut Progress) -> (i64, i64) {
         let is_stable = self.update == self.stable;
-        let kept = if is_stable {
-            0
-        } else {
-            self.workload.partition
-        };
+        let kept = if is_stable { 0 } else { self.workload.partition };
         let wanted = (self.workload.replicas - kept).max(0);
         let recorded = progress.canary.held_replicas.map(i64::from);
         let held = recorded.unwrap_or(self.counts.updated.min(wanted));
@@ -238,9 +231,7 @@ impl<'a> Walk<'a> {
     /// Whether no pod update may start at this step.
     fn is_paused(&self, index: i32) -> bool {
         let at_pause_step = self.spec_of(index).is_some_and(|step| step.pause.is_some());
-        let held = self
-            .pause_at(index)
-            .is_some_and(|pause| !self.resumed(pause));
+        let held = self.pause_at(index).is_some_and(|pause| !self.resumed(pause));
         at_pause_step || held || self.paused_by_user(index)
     }
 
@@ -323,10 +314,9 @@ impl<'a> Walk<'a> {
     /// Holds the operator's own pause: shows it in the status, ends it when its duration is over, and pauses
     /// again after a `paused: false` that came with an apply.
     fn hold_pause(&mut self, pause: &OwnPause, step: &CanaryStep, progress: &mut Progress) {
-        progress.pause_conditions.push(PauseCondition {
-            reason: pause.reason,
-            start_time: Time(pause.time),
-        });
+        progress
+            .pause_conditions
+            .push(PauseCondition { reason: pause.reason, start_time: Time(pause.time) });
         if pause.reason == PauseReason::PausedByCanaryPauseStep {
             progress.canary.pause_start_time = Some(Time(pause.time));
         }
@@ -342,10 +332,8 @@ impl<'a> Walk<'a> {
             None => {}
         }
         if !self.workload.paused && end.is_none_or(|end| end > self.world.now) {
-            self.draft.patch_workload(pause::set(&OwnPause {
-                apply_ignored: true,
-                ..pause.clone()
-            }));
+            self.draft
+                .patch_workload(pause::set(&OwnPause { apply_ignored: true, ..pause.clone() }));
         }
     }
 
@@ -381,10 +369,7 @@ impl<'a> Walk<'a> {
                 self.pause(index, PauseReason::PausedByStepBasedHook);
             }
             None => {
-                let subject = Subject::Step {
-                    revision: self.update,
-                    index,
-                };
+                let subject = Subject::Step { revision: self.update, index };
                 let maker = HookMaker::new(self.workload, self.world, HookPoint::Step, hook);
                 match maker.and_then(|maker| maker.make(&subject)) {
                     Ok(run) => self.draft.extend([Action::CreateHookRun(Box::new(run))]),

@@ -40,21 +40,12 @@ pub fn own_pause(workload: &Workload) -> Option<OwnPause> {
 
 /// Pauses: writes the annotation and `paused: true` in one patch.
 pub fn set(pause: &OwnPause) -> WorkloadPatch {
-    WorkloadPatch {
-        paused: Some(true),
-        ..write(pause)
-    }
+    WorkloadPatch { paused: Some(true), ..write(pause) }
 }
 
 /// Ends a pause whose duration is over: sets `over` in the annotation and `paused: false` in one patch.
 pub fn end(pause: &OwnPause) -> WorkloadPatch {
-    WorkloadPatch {
-        paused: Some(false),
-        ..write(&OwnPause {
-            over: true,
-            ..pause.clone()
-        })
-    }
+    WorkloadPatch { paused: Some(false), ..write(&OwnPause { over: true, ..pause.clone() }) }
 }
 
 fn write(pause: &OwnPause) -> WorkloadPatch {
@@ -69,8 +60,5 @@ pub fn remove() -> WorkloadPatch {
 
 /// Ends the pause of another rollout. If its duration was over, `paused` belongs to the user and stays.
 pub fn lift(workload: &Workload, pause: &OwnPause) -> WorkloadPatch {
-    WorkloadPatch {
-        paused: (workload.paused && !pause.over).then_some(false),
-        ..remove()
-    }
+    WorkloadPatch { paused: (workload.paused && !pause.over).then_some(false), ..remove() }
 }

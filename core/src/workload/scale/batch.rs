@@ -46,9 +46,7 @@ impl<'a> Batch<'a> {
             in_progress,
             size: workload.create_batch.filter(|_| in_progress),
             unavailable: unavailable.clone().count() as i64,
-            oldest: unavailable
-                .min_by_key(|pod| (pod.created, pod.name.as_str()))
-                .copied(),
+            oldest: unavailable.min_by_key(|pod| (pod.created, pod.name.as_str())).copied(),
         }
     }
 

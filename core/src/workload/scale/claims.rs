@@ -69,8 +69,7 @@ impl<'a> Claims<'a> {
                 None => {
                     let owners = self.owner_of_kept_claims.iter().cloned().collect();
                     let claim = identity::claim(self.workload, template, &name, owners);
-                    self.actions
-                        .push(Action::CreateClaim(NewClaim { name, claim }));
+                    self.actions.push(Action::CreateClaim(NewClaim { name, claim }));
                     readiness = Readiness::Awaited;
                 }
                 Some(claim) => {

@@ -21,10 +21,7 @@ impl<'a> OrdinalRange<'a> {
             }
             end += 1;
         }
-        Self {
-            range: start..end,
-            reserved,
-        }
+        Self { range: start..end, reserved }
     }
 
     /// The ordinal after the last one.
@@ -39,18 +36,12 @@ impl<'a> OrdinalRange<'a> {
 
     /// The part of the range below an ordinal.
     pub fn below(&self, ordinal: i64) -> Self {
-        Self {
-            range: self.range.start..ordinal.min(self.range.end),
-            reserved: self.reserved,
-        }
+        Self { range: self.range.start..ordinal.min(self.range.end), reserved: self.reserved }
     }
 
     /// The part of the range from an ordinal on.
     pub fn starting_at(&self, ordinal: i64) -> Self {
-        Self {
-            range: ordinal.max(self.range.start)..self.range.end,
-            reserved: self.reserved,
-        }
+        Self { range: ordinal.max(self.range.start)..self.range.end, reserved: self.reserved }
     }
 
     /// All ordinals that are not reserved, lowest first.
@@ -82,10 +73,7 @@ mod tests {
             let reserved: BTreeSet<i64> = reserved.iter().copied().collect();
             let range = OrdinalRange::first(count, start, &reserved);
             let ordinals: Vec<i64> = range.iter().collect();
-            assert_eq!(
-                ordinals, expected,
-                "{count} from {start} without {reserved:?}"
-            );
+            assert_eq!(ordinals, expected, "{count} from {start} without {reserved:?}");
             let is_contained = |ordinal: &i64| range.contains(*ordinal);
             let contained: Vec<i64> = (start - 1..range.end() + 2).filter(is_contained).collect();
             assert_eq!(contained, expected);

@@ -85,9 +85,7 @@ impl<'a> Ordinals<'a> {
         let to_update = sizing.counted.iter().filter(is_old).count() as i64;
         let updated = sizing.counted.iter().filter(|pod| is_at(pod, update));
         let to_update = to_update.min(reach.room(updated.count() as i64));
-        let surge = sizing
-            .surge(to_update)
-            .max(self.surge_to_keep(sizing, to_update));
+        let surge = sizing.surge(to_update).max(self.surge_to_keep(sizing, to_update));
         let wanted = self.wanted(surge);
         let surplus = sizing.active.iter();
         let surplus = surplus.filter(|pod| !wanted.contains(self.ordinal_of(pod)));
@@ -130,14 +128,8 @@ impl<'a> Ordinals<'a> {
         let reach = Reach::of(self, &sizes.rollout);
         let is_old = |pod: &&&Pod| !is_at(pod, update) && reach.covers(self.ordinal_of(pod));
         let old: Vec<&Pod> = sizes.kept.iter().filter(is_old).copied().collect();
-        let count = reach
-            .room(self.updated(revisions, sizes))
-            .min(old.len() as i64);
-        ToUpdate {
-            old,
-            count,
-            in_place: count,
-        }
+        let count = reach.room(self.updated(revisions, sizes)).min(old.len() as i64);
+        ToUpdate { old, count, in_place: count }
     }
 
     /// The number of regular pods at the update revision.
@@ -189,15 +181,9 @@ impl<'a> Ordinals<'a> {
         let substitutes = regular.starting_at(self.identity.start + self.workload.replicas);
         let unavailable = substitutes.iter().filter(|it| !self.is_available(*it));
         let replaced_now = replaced.len().saturating_sub(unavailable.count());
-        let missing = if can_create {
-            self.count_missing(&regular)
-        } else {
-            0
-        };
+        let missing = if can_create { self.count_missing(&regular) } else { 0 };
         let limit = (replaced.len() + others.len()).saturating_sub(missing);
-        let leaving = others
-            .into_iter()
-            .chain(replaced.into_iter().take(replaced_now));
+        let leaving = others.into_iter().chain(replaced.into_iter().take(replaced_now));
         leaving.take(limit).map(|(_, pod)| pod.uid()).collect()
     }
 

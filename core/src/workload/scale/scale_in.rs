@@ -77,10 +77,7 @@ impl<'a> ScaleIn<'a> {
     /// A pod's rank.
     pub fn rank(&self, pod: &'a Pod, waiting: Waiting) -> Rank<'a> {
         let node = pod.node.as_deref();
-        let cost = node
-            .and_then(|node| self.node_costs.get(node))
-            .copied()
-            .unwrap_or_default();
+        let cost = node.and_then(|node| self.node_costs.get(node)).copied().unwrap_or_default();
         let pod_cost = pod.deletion_cost;
         Rank {
             replacement_not_requested: !self.workload.replacement_requested(pod),
@@ -99,9 +96,7 @@ impl<'a> ScaleIn<'a> {
             },
             node_cost: cost,
             neighbors: Reverse(
-                node.and_then(|node| self.neighbors.get(node))
-                    .copied()
-                    .unwrap_or(0),
+                node.and_then(|node| self.neighbors.get(node)).copied().unwrap_or(0),
             ),
             newest: Reverse(pod.created),
             name: &pod.name,
@@ -125,18 +120,11 @@ impl<'a> ScaleIn<'a> {
         let updated = pods.iter().filter(|pod| is_at(pod, update)).count() as i64;
         let old = pods.len() as i64 - updated;
         let mut surplus = [old - keep.old, updated - keep.updated];
-        let mut ranked: Vec<_> = pods
-            .iter()
-            .map(|pod| (self.rank(pod, waiting(pod)), *pod))
-            .collect();
+        let mut ranked: Vec<_> =
+            pods.iter().map(|pod| (self.rank(pod, waiting(pod)), *pod)).collect();
         ranked.sort_unstable_by_key(|(rank, pod)| {
             let is_left = !is_at(pod, update) && Some(pod.revision()) != stable;
-            (
-                rank.replacement_not_requested,
-                rank.waiting,
-                !is_left,
-                *rank,
-            )
+            (rank.replacement_not_requested, rank.waiting, !is_left, *rank)
         });
         let mut victims = HashSet::new();
         for preferred in [true, false] {
@@ -190,12 +178,7 @@ pub fn choose<'a>(
     Choice {
         surge,
         replacement_surge,
-        victims: order.victims(
-            sizing.active,
-            (rollout.progress.stable(), update),
-            waiting,
-            keep,
-        ),
+        victims: order.victims(sizing.active, (rollout.progress.stable(), update), waiting, keep),
     }
 }
 
@@ -214,9 +197,7 @@ fn surge_to_keep(sizing: &Sizing, rollout: &Rollout, surge: i64) -> i64 {
 /// A scale-in deletes such pods first, and without a replacement. If there are more pods than replicas plus the surge
 /// pods in the status, the workload is being scaled in, and no further surge pods are created.
 fn requested_replacements(sizing: &Sizing) -> i64 {
-    let Workload {
-        replicas, progress, ..
-    } = sizing.workload;
+    let Workload { replicas, progress, .. } = sizing.workload;
     let is_requested = |pod: &&&Pod| sizing.workload.replacement_requested(pod);
     let requested = sizing.active.iter().filter(is_requested).count() as i64;
     let is_scaling_in = sizing.active.len() as i64 > replicas + progress.surge;

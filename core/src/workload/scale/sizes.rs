@@ -84,44 +84,19 @@ impl<'a> Sizing<'a> {
         stable: RevisionName<'a>,
         choose: impl Fn(&Rollout) -> Choice<'a>,
     ) -> Sizes<'a> {
-        let Choice {
-            surge,
-            replacement_surge,
-            victims,
-        } = choose(&rollout);
-        let kept = self
-            .active
-            .iter()
-            .copied()
-            .filter(|pod| !victims.contains(&pod.uid()))
-            .collect();
-        let Workload {
-            replicas,
-            max_surge,
-            ..
-        } = self.workload;
+        let Choice { surge, replacement_surge, victims } = choose(&rollout);
+        let kept =
+            self.active.iter().copied().filter(|pod| !victims.contains(&pod.uid())).collect();
+        let Workload { replicas, max_surge, .. } = self.workload;
         debug_assert!((0..=*replicas).contains(&rollout.target), "{rollout:?}");
         debug_assert!((0..=*max_surge).contains(&surge), "surge {surge}");
         debug_assert!((0..=surge).contains(&replacement_surge), "surge {surge}");
-        Sizes {
-            rollout,
-            stable,
-            surge,
-            replacement_surge,
-            victims,
-            active: self.active,
-            kept,
-        }
+        Sizes { rollout, stable, surge, replacement_surge, victims, active: self.active, kept }
     }
 
     /// The number of pods by which replicas may be exceeded while `to_replace` pods are still to be replaced.
     pub fn surge(&self, to_replace: i64) -> i64 {
-        let Workload {
-            max_surge,
-            max_unavailable,
-            update,
-            ..
-        } = self.workload;
+        let Workload { max_surge, max_unavailable, update, .. } = self.workload;
         if *update == UpdateType::InplaceUpdate && *max_unavailable > 0 {
             return 0;
         }
@@ -130,11 +105,7 @@ impl<'a> Sizing<'a> {
 
     fn advance(&self, victims: &HashSet<PodUid>) -> (Advance, RevisionName<'a>) {
         let update = self.revisions.update.name();
-        let kept = || {
-            self.counted
-                .iter()
-                .filter(|pod| !victims.contains(&pod.uid()))
-        };
+        let kept = || self.counted.iter().filter(|pod| !victims.contains(&pod.uid()));
         let updated = || kept().filter(|pod| is_at(pod, update));
         // A pod that an earlier rollout left may change forever. It does not concern this one.
         let stable = self.workload.progress.stable();
@@ -150,10 +121,7 @@ impl<'a> Sizing<'a> {
             any_changing_in_place: kept().any(|pod| is_in_progress(pod) && !is_left(pod)),
         };
         let stable = self.stable(counts, kept().count() as i64);
-        (
-            rollout::advance(self.workload, self.world, stable, update, counts),
-            stable,
-        )
+        (rollout::advance(self.workload, self.world, stable, update, counts), stable)
     }
 
     /// The stable revision. The update revision becomes stable when the steps are completed and all pods are at this

@@ -135,10 +135,7 @@ mod tests {
 
     #[test]
     fn intervals_double_up_to_ten_times_the_first() {
-        let guarded = Guarded {
-            rerun_after: SignedDuration::from_secs(60),
-            deadline: None,
-        };
+        let guarded = Guarded { rerun_after: SignedDuration::from_secs(60), deadline: None };
         let mut waited = SignedDuration::ZERO;
         let mut intervals = Vec::new();
         for _ in 0..7 {

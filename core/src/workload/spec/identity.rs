@@ -46,11 +46,7 @@ impl<'a> Identity<'a> {
         let templates = self.set.claim_templates().iter();
         let names = self.set.claim_template_names();
         let named = templates.zip(names).zip(self.set.claim_prefixes());
-        named.map(|((template, name), prefix)| ClaimTemplate {
-            name,
-            prefix,
-            template,
-        })
+        named.map(|((template, name), prefix)| ClaimTemplate { name, prefix, template })
     }
 }
 
@@ -95,10 +91,7 @@ pub fn labels(name: &str, ordinal: i64) -> [(&'static str, String); 3] {
 /// Gives a new pod its identity: labels, host name, subdomain and claims. A claim replaces the template's volume of the
 /// same name.
 pub fn assign(identity: &Identity, ordinal: i64, pod: &mut Value) {
-    let name = pod["metadata"]["name"]
-        .as_str()
-        .unwrap_or_default()
-        .to_owned();
+    let name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     for (key, value) in labels(&name, ordinal) {
         pod["metadata"]["labels"][key] = Value::String(value);
     }

@@ -11,38 +11,25 @@ use serde_json::json;
 use crate::api::names::{self, LAST_APPLIED};
 
 /// Field managers of commands with which users change single fields, and the operator's own.
-const DELIBERATE: [&str; 4] = [
-    names::FIELD_MANAGER,
-    names::PLUGIN_FIELD_MANAGER,
-    "kubectl-edit",
-    "kubectl-patch",
-];
+const DELIBERATE: [&str; 4] =
+    [names::FIELD_MANAGER, names::PLUGIN_FIELD_MANAGER, "kubectl-edit", "kubectl-patch"];
 
 /// Whether spec.updateStrategy.paused got its value from an apply: server-side (the field belongs
 /// to an Apply entry), or client-side (it is in the last-applied annotation, and no deliberate
 /// command has written it since).
 pub fn paused_came_with_an_apply(meta: &ObjectMeta) -> bool {
-    let owners: Vec<&ManagedFieldsEntry> = meta
-        .managed_fields
-        .iter()
-        .flatten()
-        .filter(|entry| owns_paused(entry))
-        .collect();
+    let owners: Vec<&ManagedFieldsEntry> =
+        meta.managed_fields.iter().flatten().filter(|entry| owns_paused(entry)).collect();
     if owners.iter().any(|entry| is_deliberate(entry)) {
         return false;
     }
-    owners
-        .iter()
-        .any(|entry| entry.operation.as_deref() == Some("Apply"))
+    owners.iter().any(|entry| entry.operation.as_deref() == Some("Apply"))
         || last_applied_has_paused(meta)
 }
 
 fn is_deliberate(entry: &ManagedFieldsEntry) -> bool {
     entry.operation.as_deref() != Some("Apply")
-        && entry
-            .manager
-            .as_deref()
-            .is_some_and(|manager| DELIBERATE.contains(&manager))
+        && entry.manager.as_deref().is_some_and(|manager| DELIBERATE.contains(&manager))
 }
 
 fn owns_paused(entry: &ManagedFieldsEntry) -> bool {
@@ -92,9 +79,7 @@ fn is_there<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<()>, D:
 pub fn managed_fields_to_keep(fields: Vec<ManagedFieldsEntry>) -> Vec<ManagedFieldsEntry> {
     let owners = fields.into_iter().filter(owns_paused);
     let slim = owners.map(|entry| ManagedFieldsEntry {
-        fields_v1: Some(FieldsV1(
-            json!({"f:spec": {"f:updateStrategy": {"f:paused": {}}}}),
-        )),
+        fields_v1: Some(FieldsV1(json!({"f:spec": {"f:updateStrategy": {"f:paused": {}}}}))),
         ..entry
     });
     slim.collect()

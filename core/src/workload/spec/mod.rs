@@ -287,15 +287,9 @@ impl<'a> Workload<'a> {
             min_ready_seconds: spec.min_ready_seconds,
             history_limit: spec.revision_history_limit,
             pods_to_delete: &[],
-            create_batch: spec
-                .scale_strategy
-                .create_batch
-                .as_ref()
-                .filter(|_| !identity.ordered),
+            create_batch: spec.scale_strategy.create_batch.as_ref().filter(|_| !identity.ordered),
             update: strategy.type_,
-            partition: rolling
-                .and_then(|it| it.partition.as_ref())
-                .or(strategy.partition.as_ref()),
+            partition: rolling.and_then(|it| it.partition.as_ref()).or(strategy.partition.as_ref()),
             max_unavailable: rolling
                 .and_then(|it| it.max_unavailable.as_ref())
                 .or(strategy.max_unavailable.as_ref()),
@@ -335,11 +329,7 @@ impl<'a> Workload<'a> {
             annotations: object.annotations(),
             replicas,
             selector: selector(object.label_selector())?,
-            match_labels: object
-                .label_selector()
-                .match_labels
-                .clone()
-                .unwrap_or_default(),
+            match_labels: object.label_selector().match_labels.clone().unwrap_or_default(),
             template: object.pod_template().parse(),
             template_bytes: object.pod_template().text().len(),
             min_ready: seconds(spec.min_ready_seconds),
@@ -358,11 +348,7 @@ impl<'a> Workload<'a> {
             when_impossible: spec.in_place.when_impossible,
             gated: spec.update == UpdateType::InplaceUpdate && !spec.disable_readiness_gate,
             steps,
-            hooks: PodHooks {
-                pre_delete,
-                pre_inplace,
-                post_inplace,
-            },
+            hooks: PodHooks { pre_delete, pre_inplace, post_inplace },
             moves_off_nodes: object
                 .protection()
                 .is_some_and(|it| it.on_node_going == OnNodeGoing::Move),
@@ -373,10 +359,7 @@ impl<'a> Workload<'a> {
                 .status()
                 .map(|status| Progress::of(status.as_ref()))
                 .unwrap_or_default(),
-            waits: object
-                .status()
-                .map(|status| Waits::of(status.as_ref()))
-                .unwrap_or_default(),
+            waits: object.status().map(|status| Waits::of(status.as_ref())).unwrap_or_default(),
             identity: spec.identity,
             reserved: spec.reserved.iter().copied().map(i64::from).collect(),
             indexes: spec.indexes,
@@ -431,9 +414,7 @@ impl<'a> Workload<'a> {
 
     /// Whether pods with a higher deletion cost are deleted first.
     pub fn pod_cost_descends(&self) -> bool {
-        self.annotations
-            .get(names::COST_SORT_METHOD)
-            .is_some_and(|method| method == "descend")
+        self.annotations.get(names::COST_SORT_METHOD).is_some_and(|method| method == "descend")
     }
 }
 

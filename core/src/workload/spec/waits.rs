@@ -29,9 +29,7 @@ impl Waits {
         let listed = || listed.into_iter().flatten();
         let is_full = listed().count() >= ProtectionStatus::MAX_WAITING;
         Self {
-            since: listed()
-                .map(|it| (it.pod_name.clone(), it.since.0))
-                .collect(),
+            since: listed().map(|it| (it.pod_name.clone(), it.since.0)).collect(),
             last: listed().map(|it| it.since.0).max().filter(|_| is_full),
         }
     }

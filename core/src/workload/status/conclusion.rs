@@ -26,16 +26,9 @@ pub fn status(
     reasons: Reasons,
     old: Option<&WorkloadStatus>,
 ) -> (WorkloadStatus, Option<Timestamp>) {
-    let Scene {
-        workload,
-        world,
-        sizes,
-        ..
-    } = scene;
+    let Scene { workload, world, sizes, .. } = scene;
     let kept = sizes.kept.iter();
-    let to_replace = kept
-        .filter(|pod| workload.replacement_requested(pod))
-        .count();
+    let to_replace = kept.filter(|pod| workload.replacement_requested(pod)).count();
     let is_settled = to_replace == 0 && is_settled(scene, &counts);
     let outcome = Outcome {
         rollout: &sizes.rollout,
@@ -82,9 +75,7 @@ pub fn status(
 
 /// The number of pods that are to be deleted because their ordinal is reserved.
 fn reserved(scene: &Scene) -> usize {
-    let Scene {
-        workload, sizes, ..
-    } = scene;
+    let Scene { workload, sizes, .. } = scene;
     let active = sizes.active.iter();
     let victims = active.filter(|pod| sizes.victims.contains(&pod.uid()));
     victims.filter(|pod| workload.is_reserved(pod)).count()
@@ -108,12 +99,7 @@ fn are_all_available(workload: &Workload, counts: &PodCounts) -> bool {
 
 /// Whether there are as many pods as desired, all available and none to be deleted, and the rollout is complete.
 fn is_settled(scene: &Scene, counts: &PodCounts) -> bool {
-    let Scene {
-        workload,
-        revisions,
-        sizes,
-        ..
-    } = scene;
+    let Scene { workload, revisions, sizes, .. } = scene;
     let rollout = &sizes.rollout;
     let is_stopped = rollout.paused && sizes.stable != revisions.update.name();
     // With OnDelete, the user decides when a pod is updated.

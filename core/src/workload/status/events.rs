@@ -17,18 +17,11 @@ pub fn of_change(old: &WorkloadStatus, new: &WorkloadStatus, steps: usize) -> Ve
 }
 
 fn warning(reason: &str, message: String) -> Event {
-    Event {
-        warning: true,
-        reason: reason.to_owned(),
-        message,
-    }
+    Event { warning: true, reason: reason.to_owned(), message }
 }
 
 fn normal(reason: &str, message: String) -> Event {
-    Event {
-        warning: false,
-        ..warning(reason, message)
-    }
+    Event { warning: false, ..warning(reason, message) }
 }
 
 fn failures(old: &WorkloadStatus, new: &WorkloadStatus) -> Vec<Event> {
@@ -42,23 +35,11 @@ fn failures(old: &WorkloadStatus, new: &WorkloadStatus) -> Vec<Event> {
 }
 
 fn hook_ended(point: HookPoint, condition: &PodHookCondition) -> Event {
-    let PodHookCondition {
-        pod_name,
-        phase,
-        message,
-        ..
-    } = condition;
-    let why = if message.is_empty() {
-        String::new()
-    } else {
-        format!(": {message}")
-    };
+    let PodHookCondition { pod_name, phase, message, .. } = condition;
+    let why = if message.is_empty() { String::new() } else { format!(": {message}") };
     warning(
         "HookNotSuccessful",
-        format!(
-            "{} hook of pod {pod_name} ended {phase:?}{why}",
-            point.as_str()
-        ),
+        format!("{} hook of pod {pod_name} ended {phase:?}{why}", point.as_str()),
     )
 }
 
@@ -94,23 +75,12 @@ fn rollout(old: &WorkloadStatus, new: &WorkloadStatus, steps: usize) -> Vec<Even
         events.push(normal("RolloutStarted", format!("from {from} to {update}")));
     }
     if new.current_step_index != old.current_step_index && new.canary.revision != *update {
-        events.extend(
-            new.current_step_index
-                .and_then(|index| canary_step(update, index, steps)),
-        );
+        events.extend(new.current_step_index.and_then(|index| canary_step(update, index, steps)));
     }
-    for pause in new
-        .pause_conditions
-        .iter()
-        .filter(|it| !old.pause_conditions.contains(it))
-    {
+    for pause in new.pause_conditions.iter().filter(|it| !old.pause_conditions.contains(it)) {
         events.push(normal(
             "RolloutPaused",
-            format!(
-                "{:?} at step {}",
-                pause.reason,
-                new.current_step_index.unwrap_or(0)
-            ),
+            format!("{:?} at step {}", pause.reason, new.current_step_index.unwrap_or(0)),
         ));
     }
     if old.canary.revision != new.canary.revision && !old.canary.revision.is_empty() {

@@ -102,18 +102,13 @@ pub fn conditions(
     now: Timestamp,
 ) -> Vec<Condition> {
     let Obstacles { scale, update } = &outcome.reasons.obstacles;
-    let failures = [
-        (ConditionType::FailedScale, scale),
-        (ConditionType::FailedUpdate, update),
-    ];
+    let failures = [(ConditionType::FailedScale, scale), (ConditionType::FailedUpdate, update)];
     let failures = failures
         .into_iter()
         .filter_map(|(type_, failure)| Some(Finding::blocked(type_, failure.as_ref()?)));
     let findings = [ready(workload, outcome), progressing(workload, outcome)].into_iter();
     let findings = findings.chain(failures);
-    findings
-        .map(|it| it.condition(workload, old, now))
-        .collect()
+    findings.map(|it| it.condition(workload, old, now)).collect()
 }
 
 /// Condition Guarded: whether clients other than the operator are kept from deleting pods. None if the workload does
@@ -141,26 +136,14 @@ pub fn state(complete: bool, conditions: &[Condition], refused: Option<&Refused>
         let is_problem = (it.status == "True") != holds_by_rights;
         is_problem && Reason::parse(&it.reason).is_some_and(Reason::needs_person)
     };
-    let why_of = |it: &Condition| Why {
-        reason: it.reason.clone(),
-        message: it.message.clone(),
-    };
+    let why_of = |it: &Condition| Why { reason: it.reason.clone(), message: it.message.clone() };
     if let Some(problem) = conditions.iter().find(needs_person) {
         let since = Some(problem.last_transition_time.0);
-        return State::Blocked {
-            why: why_of(problem),
-            since,
-        };
+        return State::Blocked { why: why_of(problem), since };
     }
     if let Some(Refused { since, message }) = refused {
-        let why = Why {
-            reason: Reason::HookNotSuccessful.to_string(),
-            message: message.clone(),
-        };
-        return State::Blocked {
-            why,
-            since: Some(*since),
-        };
+        let why = Why { reason: Reason::HookNotSuccessful.to_string(), message: message.clone() };
+        return State::Blocked { why, since: Some(*since) };
     }
     let mut ready = conditions.iter();
     match ready.find(|it| it.type_ == ConditionType::Ready.as_str() && !complete) {
@@ -179,19 +162,11 @@ struct Finding {
 
 impl Finding {
     fn status_true(type_: ConditionType, reason: Reason, message: String) -> Self {
-        Self {
-            type_,
-            status: "True",
-            reason,
-            message,
-        }
+        Self { type_, status: "True", reason, message }
     }
 
     fn status_false(type_: ConditionType, reason: Reason, message: String) -> Self {
-        Self {
-            status: "False",
-            ..Self::status_true(type_, reason, message)
-        }
+        Self { status: "False", ..Self::status_true(type_, reason, message) }
     }
 
     /// The condition, with the time of its last change.
@@ -249,9 +224,7 @@ fn ready(workload: &Workload, outcome: &Outcome) -> Finding {
 }
 
 fn to_delete(outcome: &Outcome) -> String {
-    let Outcome {
-        victims, reserved, ..
-    } = outcome;
+    let Outcome { victims, reserved, .. } = outcome;
     match reserved {
         0 => format!("pods that are to be deleted and are waiting for their hook: {victims}"),
         _ => format!(
@@ -282,10 +255,9 @@ fn progressing(workload: &Workload, outcome: &Outcome) -> Finding {
     if let Some(pause) = rollout.progress.pause_conditions.first() {
         let (reason, what) = match pause.reason {
             PauseReason::PausedByCanaryPauseStep => (Reason::PausedByCanaryPauseStep, "is paused"),
-            PauseReason::PausedByStepBasedHook => (
-                Reason::PausedByStepBasedHook,
-                "is paused because its hook was not successful",
-            ),
+            PauseReason::PausedByStepBasedHook => {
+                (Reason::PausedByStepBasedHook, "is paused because its hook was not successful")
+            }
         };
         let message = format!(
             "canary step {step} {what}; set spec.updateStrategy.paused to false to continue"
@@ -296,18 +268,12 @@ fn progressing(workload: &Workload, outcome: &Outcome) -> Finding {
         let message = "spec.updateStrategy.paused is true".to_owned();
         return waits(Reason::Paused, message);
     }
-    let Reasons {
-        obstacles,
-        waits_for,
-    } = &outcome.reasons;
+    let Reasons { obstacles, waits_for } = &outcome.reasons;
     match obstacles.update.as_ref().or(obstacles.scale.as_ref()) {
         Some(Blocked { reason, message }) => waits(*reason, message.clone()),
         None => match waits_for {
             Some(Blocked { reason, message }) => proceeds(*reason, message),
-            None => proceeds(
-                Reason::RollingOut,
-                "pods are being created, updated or deleted",
-            ),
+            None => proceeds(Reason::RollingOut, "pods are being created, updated or deleted"),
         },
     }
 }

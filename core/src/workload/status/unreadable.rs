@@ -30,10 +30,8 @@ pub fn unreadable_conditions(
             "lastTransitionTime": since.map_or_else(|| now.to_string(), str::to_owned),
         })
     };
-    let replaced = [
-        condition(ConditionType::Ready, "False"),
-        condition(ConditionType::Stalled, "True"),
-    ];
+    let replaced =
+        [condition(ConditionType::Ready, "False"), condition(ConditionType::Stalled, "True")];
     if replaced.iter().all(|it| old.contains(it)) {
         return None;
     }
@@ -66,26 +64,13 @@ mod tests {
         let new = unreadable_conditions(&old, "unknown variant", 7, at(100)).expect("a change");
         assert_eq!(new.len(), 3);
         assert_eq!(new[2], strange);
-        assert_eq!(
-            (&new[1]["type"], &new[1]["status"]),
-            (&json!("Stalled"), &json!("True"))
-        );
+        assert_eq!((&new[1]["type"], &new[1]["status"]), (&json!("Stalled"), &json!("True")));
         let ready = &new[0];
-        assert_eq!(
-            (&ready["status"], &ready["reason"]),
-            (&json!("False"), &json!("Unreadable"))
-        );
+        assert_eq!((&ready["status"], &ready["reason"]), (&json!("False"), &json!("Unreadable")));
         assert_eq!(ready["lastTransitionTime"], "1970-01-01T00:01:40Z");
         assert_eq!(ready["observedGeneration"], 7);
-        assert!(
-            ready["message"]
-                .as_str()
-                .is_some_and(|it| it.ends_with(": unknown variant"))
-        );
-        assert_eq!(
-            unreadable_conditions(&new, "unknown variant", 7, at(200)),
-            None
-        );
+        assert!(ready["message"].as_str().is_some_and(|it| it.ends_with(": unknown variant")));
+        assert_eq!(unreadable_conditions(&new, "unknown variant", 7, at(200)), None);
         let other = unreadable_conditions(&new, "another", 8, at(200)).expect("a change");
         assert_eq!(other[0]["lastTransitionTime"], "1970-01-01T00:01:40Z");
     }

@@ -52,10 +52,7 @@ fn scales_in_and_back<K: Planned + Serialize>(mut story: Story<K>) {
 #[test]
 fn pods_that_wait_for_the_hook_of_their_removal_are_not_active() {
     scales_in_and_back(story(40, pre_delete()));
-    scales_in_and_back(set(
-        40,
-        with_hook(json!({"podManagementPolicy": "Parallel"})),
-    ));
+    scales_in_and_back(set(40, with_hook(json!({"podManagementPolicy": "Parallel"}))));
     // Here one pod after the other waits, and five more are surplus.
     scales_in_and_back(set(40, pre_delete()));
 }
@@ -85,9 +82,7 @@ fn pods_that_wait_to_be_replaced_are_active() {
     let mut recreated = story(3, with_hook(json!({"updateStrategy": update})));
     recreated.settle();
     let name = recreated.names()[0].clone();
-    recreated
-        .user(json!({"scaleStrategy": {"podsToDelete": [name]}}))
-        .settle();
+    recreated.user(json!({"scaleStrategy": {"podsToDelete": [name]}})).settle();
     assert_eq!(counts(&recreated), (3, 4), "with its replacement");
     recreated.user(json!({"replicas": 2})).settle();
     assert_eq!(counts(&recreated).0, 2, "and without");
@@ -122,9 +117,6 @@ fn pods_that_are_kept_after_they_ended_at_once_are_active() {
     story.rejection = Some("OutOfcpu: Pod was rejected".to_owned());
     story.user(json!({"replicas": 5})).settle();
     story.wait(1).settle();
-    assert_eq!(
-        story.condition("FailedScale").expect("condition").0,
-        "PodsEndAtOnce"
-    );
+    assert_eq!(story.condition("FailedScale").expect("condition").0, "PodsEndAtOnce");
     assert_eq!(counts(&story), (5, 3));
 }

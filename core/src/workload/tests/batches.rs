@@ -74,18 +74,10 @@ fn a_pod_that_is_never_ready_holds_back_the_rest_and_is_named() {
     assert!(message.contains("2 at a time"), "{message}");
 
     story.user(batches(json!(3)));
-    assert_eq!(
-        creations(&mut story),
-        1,
-        "a higher limit continues the creation"
-    );
+    assert_eq!(creations(&mut story), 1, "a higher limit continues the creation");
     story.user(json!({"template": {"metadata": {"labels": {"broken": null}}}}));
     story.settle();
-    assert_eq!(
-        story.columns(),
-        "6 6 6 6 6",
-        "a fixed template continues the creation"
-    );
+    assert_eq!(story.columns(), "6 6 6 6 6", "a fixed template continues the creation");
     assert!(!story.status().creating_in_batches);
 }
 
@@ -154,10 +146,8 @@ fn a_parallel_set_creates_the_lowest_ordinals_first_and_an_ordered_one_has_no_ba
 
 #[test]
 fn broken_pods_whose_ordinals_are_reserved_do_not_hold_up_the_batch() {
-    let mut story = set(
-        3,
-        json!({"podManagementPolicy": "Parallel", "scaleStrategy": {"createBatch": 1}}),
-    );
+    let mut story =
+        set(3, json!({"podManagementPolicy": "Parallel", "scaleStrategy": {"createBatch": 1}}));
     story.kubelets_run = false;
     assert_eq!(creations(&mut story), 1);
     set_ready(&mut story, "game-0", false);

@@ -23,9 +23,7 @@ fn walkthrough() -> Story {
 
 /// The user resumes, and everything settles.
 pub fn resume(story: &mut Story) {
-    story
-        .user(json!({"updateStrategy": {"paused": false}}))
-        .settle();
+    story.user(json!({"updateStrategy": {"paused": false}})).settle();
 }
 
 #[test]
@@ -38,10 +36,7 @@ fn a_rollback_keeps_the_pause_that_a_user_set_after_the_pause_of_a_step_had_ende
     story.image("v2").settle();
     story.wait(10).reconcile();
     assert!(!story.paused());
-    story
-        .image("v1")
-        .user(json!({"updateStrategy": {"paused": true}}))
-        .settle();
+    story.image("v1").user(json!({"updateStrategy": {"paused": true}})).settle();
     assert!(story.paused());
 }
 
@@ -77,16 +72,9 @@ fn a_step_does_not_wait_for_pods_of_an_earlier_rollout() {
     story.user(json!({"updateStrategy": {"canary": {"steps": steps}}}));
     story.image("v3").settle();
     assert_eq!(story.images(), "v1 v1 v2 v3");
-    let fixed = story
-        .pods()
-        .into_iter()
-        .find(|pod| pod.containers[0].image == "game:v3");
+    let fixed = story.pods().into_iter().find(|pod| pod.containers[0].image == "game:v3");
     let fixed = fixed.expect("a pod").name.clone();
-    let stuck: Vec<_> = story
-        .pods()
-        .into_iter()
-        .map(|pod| pod.name.clone())
-        .collect();
+    let stuck: Vec<_> = story.pods().into_iter().map(|pod| pod.name.clone()).collect();
     // Only the fixed build becomes ready.
     for name in stuck.into_iter().filter(|name| *name != fixed) {
         story.edit_pod(&name, |pod| {
@@ -113,10 +101,7 @@ fn each_step_of_the_walkthrough_holds_until_it_is_over() {
     assert!(story.paused());
     assert_eq!(status.current_step_index, Some(1));
     assert_eq!(status.canary.revision, stable);
-    assert_eq!(
-        status.pause_conditions[0].reason,
-        PauseReason::PausedByCanaryPauseStep
-    );
+    assert_eq!(status.pause_conditions[0].reason, PauseReason::PausedByCanaryPauseStep);
 
     resume(&mut story);
     assert_eq!(story.columns(), "4 2 2 4 4");
@@ -132,10 +117,7 @@ fn each_step_of_the_walkthrough_holds_until_it_is_over() {
     story.hooks_end(&run, HookPhase::Failed);
     story.settle();
     let status = story.status();
-    assert_eq!(
-        status.pause_conditions[0].reason,
-        PauseReason::PausedByStepBasedHook
-    );
+    assert_eq!(status.pause_conditions[0].reason, PauseReason::PausedByStepBasedHook);
     assert_eq!(status.canary.current_step_hook_run, Some(run));
     assert_eq!(status.current_step_index, Some(4));
     assert!(story.paused());
@@ -189,9 +171,7 @@ fn a_new_list_of_steps_is_walked_through_from_its_start() {
     story.image("v2").settle();
     assert_eq!(story.status().current_step_index, Some(1));
     let steps = json!([{"partition": 3}, {"partition": 2}, {"pause": {}}]);
-    story
-        .user(json!({"updateStrategy": {"canary": {"steps": steps}}}))
-        .settle();
+    story.user(json!({"updateStrategy": {"canary": {"steps": steps}}})).settle();
     assert_eq!(story.images(), "v1 v1 v2 v2");
     assert_eq!(story.status().current_step_index, Some(2));
 }
@@ -209,18 +189,13 @@ fn a_scale_out_during_a_pause_adds_no_pod_of_the_new_revision() {
 #[test]
 fn only_the_user_ends_a_users_pause() {
     let mut story = walkthrough();
-    story
-        .user(json!({"updateStrategy": {"paused": true}}))
-        .image("v2")
-        .settle();
+    story.user(json!({"updateStrategy": {"paused": true}})).image("v2").settle();
     assert_eq!(story.images(), "v1 v1 v1 v1");
     assert_eq!(story.status().current_step_index, Some(0));
     assert!(story.status().pause_conditions.is_empty());
     story.user(json!({"replicas": 5})).wait(86_400).settle();
     assert_eq!(story.images(), "v1 v1 v1 v1 v1");
-    story
-        .user(json!({"updateStrategy": {"paused": false}}))
-        .settle();
+    story.user(json!({"updateStrategy": {"paused": false}})).settle();
     assert_eq!(story.status().current_step_index, Some(1));
 }
 
@@ -230,17 +205,13 @@ fn a_template_applied_during_a_users_pause_reaches_no_pod_until_the_user_resumes
     story.settle();
     story.image("v2").settle();
     assert_eq!(story.images(), "v1 v1 v2 v2");
-    story
-        .user(json!({"updateStrategy": {"paused": true}}))
-        .settle();
+    story.user(json!({"updateStrategy": {"paused": true}})).settle();
     story.user(json!({"replicas": 6})).settle();
     assert_eq!(story.images(), "v1 v1 v1 v1 v2 v2");
 
     story.image("v3").user(json!({"replicas": 8})).settle();
     assert_eq!(story.images(), "v1 v1 v1 v1 v1 v1 v2 v2");
-    story
-        .user(json!({"updateStrategy": {"paused": false}}))
-        .settle();
+    story.user(json!({"updateStrategy": {"paused": false}})).settle();
     assert_eq!(story.images(), "v1 v1 v3 v3 v3 v3 v3 v3");
 }
 
@@ -252,9 +223,7 @@ fn stopped_in_a_partition_step() -> Story {
     story.settle();
     story.kubelets_run = false;
     story.image("v2").settle();
-    story
-        .user(json!({"updateStrategy": {"paused": true}}))
-        .settle();
+    story.user(json!({"updateStrategy": {"paused": true}})).settle();
     assert_eq!(story.images(), "v1 v1 v1 v2");
     story
 }
@@ -262,9 +231,7 @@ fn stopped_in_a_partition_step() -> Story {
 #[test]
 fn removing_the_steps_during_a_users_pause_updates_no_pod() {
     let mut story = stopped_in_a_partition_step();
-    story
-        .user(json!({"updateStrategy": {"canary": null}}))
-        .settle();
+    story.user(json!({"updateStrategy": {"canary": null}})).settle();
     story.kubelets_run = true;
     story.user(json!({"replicas": 6})).settle();
     assert_eq!(story.images(), "v1 v1 v1 v1 v1 v2");
@@ -336,14 +303,8 @@ fn an_apply_does_not_resume() {
     );
     resume(&mut story);
     assert_eq!(story.images(), "v1 v1 v1 v2");
-    assert!(
-        story.paused(),
-        "paused again, so that kubectl patch can resume"
-    );
-    assert_eq!(
-        story.condition("Progressing").expect("condition").0,
-        "ResumeByApplyIgnored"
-    );
+    assert!(story.paused(), "paused again, so that kubectl patch can resume");
+    assert_eq!(story.condition("Progressing").expect("condition").0, "ResumeByApplyIgnored");
     story.object.metadata.managed_fields = serde_json::from_value(json!([{
         "manager": "kubectl-patch", "operation": "Update",
         "fieldsV1": {"f:spec": {"f:updateStrategy": {"f:paused": {}}}},
@@ -391,10 +352,7 @@ fn runs_of_an_earlier_rollout_are_deleted_before_the_steps_start_over() {
     story.user(json!({"updateStrategy": {"canary": {"steps": [{"hook": {"templateName": "test"}}, {"pause": {}}]}}}));
     let first = story.plan();
     assert_eq!(first.status, None);
-    assert!(
-        matches!(first.actions[..], [Action::DeleteHookRun { .. }]),
-        "{first:#?}"
-    );
+    assert!(matches!(first.actions[..], [Action::DeleteHookRun { .. }]), "{first:#?}");
 }
 
 #[test]
@@ -435,10 +393,7 @@ fn a_settled_rollout_plans_nothing() {
 /// A canary that paused with one pod updated, and the name of its stable revision, which was deleted.
 fn paused_without_stable_revision(pods: i32) -> (Story, String) {
     let steps = json!([{"partition": pods - 1}, {"pause": {}}]);
-    let mut story = story(
-        pods,
-        json!({"updateStrategy": {"canary": {"steps": steps}}}),
-    );
+    let mut story = story(pods, json!({"updateStrategy": {"canary": {"steps": steps}}}));
     story.settle();
     let stable = story.status().update_revision;
     story.image("v2").settle();
@@ -481,9 +436,7 @@ fn a_scale_out_while_a_user_pauses_a_partition_step_adds_no_pod_of_the_new_build
     story.kubelets_run = true;
     story.user(json!({"replicas": 6})).settle();
     assert_eq!(story.images(), "v1 v1 v1 v1 v1 v2");
-    story
-        .user(json!({"updateStrategy": {"paused": false}}))
-        .settle();
+    story.user(json!({"updateStrategy": {"paused": false}})).settle();
     assert_eq!(story.images(), "v1 v1 v1 v2 v2 v2");
     assert!(story.paused());
 }

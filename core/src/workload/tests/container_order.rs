@@ -102,10 +102,9 @@ fn without_an_order_all_images_change_in_one_write() {
 
 #[test]
 fn the_next_container_waits_for_readiness_only_with_ordered_ready() {
-    for (policy, expected) in [
-        ("OrderedReady", "proxy:v2 game:v1 log:v1"),
-        ("OrderedUpdated", "proxy:v2 game:v2 log:v1"),
-    ] {
+    for (policy, expected) in
+        [("OrderedReady", "proxy:v2 game:v1 log:v1"), ("OrderedUpdated", "proxy:v2 game:v2 log:v1")]
+    {
         let mut story = with_policy(policy);
         story.user(images("v2", "v2", "v2")).settle();
         start_and_settle(&mut story, "proxy", false);
@@ -115,10 +114,9 @@ fn the_next_container_waits_for_readiness_only_with_ordered_ready() {
 
 #[test]
 fn with_ordered_ready_the_next_container_is_not_changed_if_readiness_was_lost_after_the_plan() {
-    for (policy, expected) in [
-        ("OrderedReady", "proxy:v2 game:v1 log:v1"),
-        ("OrderedUpdated", "proxy:v2 game:v2 log:v1"),
-    ] {
+    for (policy, expected) in
+        [("OrderedReady", "proxy:v2 game:v1 log:v1"), ("OrderedUpdated", "proxy:v2 game:v2 log:v1")]
+    {
         let mut story = with_policy(policy);
         story.user(images("v2", "v2", "v2")).settle();
         let pod = story.names().remove(0);
@@ -237,11 +235,7 @@ fn a_revert_undoes_what_was_changed_and_nothing_else() {
     // The game does not start, because its new image does not exist.
     assert_eq!(spec_images(&story), "proxy:v2 game:v2 log:v1");
     story.user(images("v1", "v1", "v1")).settle();
-    assert_eq!(
-        spec_images(&story),
-        "proxy:v1 game:v2 log:v1",
-        "immediately"
-    );
+    assert_eq!(spec_images(&story), "proxy:v1 game:v2 log:v1", "immediately");
     start_and_settle(&mut story, "proxy", true);
     assert_eq!(spec_images(&story), "proxy:v1 game:v1 log:v1");
     start_and_settle(&mut story, "game", true);
@@ -274,17 +268,9 @@ fn a_new_target_does_not_wait_for_a_container_that_changes_again() {
     story.user(images("v3", "v2", "v3")).settle();
     assert_eq!(spec_images(&story), "proxy:v3 game:v1 log:v1");
     start_and_settle(&mut story, "proxy", true);
-    assert_eq!(
-        spec_images(&story),
-        "proxy:v3 game:v2 log:v1",
-        "the log waits"
-    );
+    assert_eq!(spec_images(&story), "proxy:v3 game:v2 log:v1", "the log waits");
     start_and_settle(&mut story, "game", true);
-    assert_eq!(
-        spec_images(&story),
-        "proxy:v3 game:v2 log:v3",
-        "the log is last"
-    );
+    assert_eq!(spec_images(&story), "proxy:v3 game:v2 log:v3", "the log is last");
 }
 
 #[test]
@@ -333,10 +319,7 @@ fn a_pod_without_the_gate_is_done_when_the_last_container_is() {
     story.kubelets_run = false;
     let strategy =
         json!({"type": "InplaceUpdate", "inPlaceUpdateStrategy": {"policy": "OrderedReady"}});
-    story
-        .user(json!({"updateStrategy": strategy}))
-        .user(images("v2", "v2", "v1"))
-        .settle();
+    story.user(json!({"updateStrategy": strategy})).user(images("v2", "v2", "v1")).settle();
     let is_finish = |action: &Action| matches!(action, Action::FinishInPlace { .. });
     start_and_settle(&mut story, "proxy", true);
     assert_eq!(spec_images(&story), "proxy:v2 game:v2 log:v1");

@@ -22,17 +22,11 @@ fn a_failed_creation_is_no_longer_reported_when_the_pod_is_not_wanted_anymore() 
     failures.record(Attempt::CreatePod, "exceeded quota".into());
     failures.record(Attempt::ChangePod, "refused".into());
     let reported = story.plan().status.expect("a status").conditions;
-    assert!(
-        reported.iter().any(|it| it.reason == "FailedCreate"),
-        "{reported:?}"
-    );
+    assert!(reported.iter().any(|it| it.reason == "FailedCreate"), "{reported:?}");
     story.user(json!({"replicas": 2})).settle();
     assert!(!is_reported(&story));
     let conditions = story.status().conditions;
-    assert!(
-        conditions.iter().any(|it| it.reason == "Complete"),
-        "{conditions:?}"
-    );
+    assert!(conditions.iter().any(|it| it.reason == "Complete"), "{conditions:?}");
 }
 
 /// Type and reason of the condition FailedScale or FailedUpdate after these attempts were refused.
@@ -54,10 +48,9 @@ fn a_guarded_pod_whose_hook_run_is_refused_is_reported_as_waiting() {
     let spec = json!({
         "preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}, "protection": {"pods": "Guarded"},
     });
-    for change in [
-        json!({"replicas": 0}),
-        json!({"template": {"metadata": {"labels": {"v": "2"}}}}),
-    ] {
+    for change in
+        [json!({"replicas": 0}), json!({"template": {"metadata": {"labels": {"v": "2"}}}})]
+    {
         let mut story = story(1, spec.clone());
         story.settle();
         story.user(change);
@@ -72,10 +65,7 @@ fn a_guarded_pod_whose_hook_run_is_refused_is_reported_as_waiting() {
         failures.record(Attempt::StartUpdateHook, "no CRD".into());
         let status = story.plan().status.expect("a status");
         let waiting = status.protection.expect("status").waiting;
-        let shown: Vec<_> = waiting
-            .iter()
-            .map(|it| (it.reason, it.message.as_str()))
-            .collect();
+        let shown: Vec<_> = waiting.iter().map(|it| (it.reason, it.message.as_str())).collect();
         assert_eq!(shown, [(WaitReason::HookCannotRun, "no CRD")]);
     }
 }
@@ -95,16 +85,8 @@ fn a_refusal_is_shown_with_its_reason_while_the_action_is_attempted() {
     let hook = json!({"hook": {"templateName": "test"}});
     for (spec, change, condition) in [
         (json!({}), json!({}), None),
-        (
-            json!({}),
-            json!({"replicas": 4}),
-            expected("FailedScale", "FailedCreate"),
-        ),
-        (
-            json!({}),
-            json!({"replicas": 2}),
-            expected("FailedScale", "FailedDelete"),
-        ),
+        (json!({}), json!({"replicas": 4}), expected("FailedScale", "FailedCreate")),
+        (json!({}), json!({"replicas": 2}), expected("FailedScale", "FailedDelete")),
         (
             json!({"preDeleteUpdateStrategy": hook}),
             json!({"replicas": 2}),
@@ -130,18 +112,10 @@ fn a_refusal_is_shown_with_its_reason_while_the_action_is_attempted() {
         story.settle();
         story.user(change.clone());
         // First the revision is created, and a dry run checks whether the API server accepts it.
-        while !story
-            .plan()
-            .actions
-            .iter()
-            .any(|it| all.map(Some).contains(&Attempt::of(it)))
+        while !story.plan().actions.iter().any(|it| all.map(Some).contains(&Attempt::of(it)))
             && story.reconcile()
         {}
-        assert_eq!(
-            failure_condition(&story, &all),
-            condition,
-            "{spec} {change}"
-        );
+        assert_eq!(failure_condition(&story, &all), condition, "{spec} {change}");
         story.settle();
         story.hooks_end("pre-delete", HookPhase::Successful);
         story.settle();
@@ -175,10 +149,7 @@ fn pods_that_a_kubelet_rejects_are_replaced_more_and_more_slowly() {
         let (reason, message) = story.condition("FailedScale").expect("condition");
         assert_eq!(reason, "PodsEndAtOnce");
         assert!(message.contains("OutOfcpu"), "{message}");
-        assert_eq!(
-            story.plan().wake,
-            Some(story.world.now + SignedDuration::from_secs(1))
-        );
+        assert_eq!(story.plan().wake, Some(story.world.now + SignedDuration::from_secs(1)));
         story.rejection = None;
         story.wait(1).settle();
         assert_eq!(story.columns(), "5 5 5 5 5");
@@ -218,9 +189,5 @@ fn a_rollout_reports_that_its_pods_end_as_soon_as_they_start() {
     assert_eq!(story.condition("FailedScale"), None);
     story.rejection = None;
     story.image("v1").settle();
-    assert_eq!(
-        story.images(),
-        "v1 v1 v1",
-        "pods of an abandoned revision need not wait"
-    );
+    assert_eq!(story.images(), "v1 v1 v1", "pods of an abandoned revision need not wait");
 }

@@ -28,15 +28,9 @@ fn line(action: &Action) -> String {
                 })
                 .collect();
             let paused = patch.paused.map(|paused| format!("paused: {paused}"));
-            let retry_off = patch
-                .retry_off
-                .iter()
-                .map(|it| format!("{it:?}.retry: false"));
+            let retry_off = patch.retry_off.iter().map(|it| format!("{it:?}.retry: false"));
             let parts = paused.into_iter().chain(retry_off).chain(annotations);
-            format!(
-                "patch the workload: {}",
-                parts.collect::<Vec<_>>().join(", ")
-            )
+            format!("patch the workload: {}", parts.collect::<Vec<_>>().join(", "))
         }
         Action::CreateRevision(revision) => format!("create revision {}", revision.number),
         Action::RenumberRevision { number, .. } => format!("renumber a revision to {number}"),
@@ -77,9 +71,7 @@ fn line(action: &Action) -> String {
 }
 
 fn image(pod: &serde_json::Value) -> &str {
-    pod["spec"]["containers"][0]["image"]
-        .as_str()
-        .unwrap_or_default()
+    pod["spec"]["containers"][0]["image"].as_str().unwrap_or_default()
 }
 
 /// The first word of a HookRun's name, which begins with its hook point: `pre`, `post` or `canary`.
@@ -117,11 +109,8 @@ impl<K: Planned + Serialize> Golden<K> {
             writeln!(self.text, "{count} x {line}").expect("text");
         }
         let columns = self.story.columns();
-        writeln!(
-            self.text,
-            "desired, updated, updated ready, ready, total: {columns}\n"
-        )
-        .expect("text");
+        writeln!(self.text, "desired, updated, updated ready, ready, total: {columns}\n")
+            .expect("text");
     }
 }
 

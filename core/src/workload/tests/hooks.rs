@@ -28,30 +28,16 @@ fn a_run_records_its_purpose() {
         },
     });
     let template = serde_json::from_value(template).expect("template");
-    story
-        .world
-        .templates
-        .insert("args".to_owned(), std::sync::Arc::new(template));
+    story.world.templates.insert("args".to_owned(), std::sync::Arc::new(template));
     story.settle();
     story.user(json!({"replicas": 1})).settle();
 
     let run = story.world.runs[0].clone();
-    let victim = story
-        .pods()
-        .into_iter()
-        .find(|pod| pod.marked_deleting)
-        .expect("victim")
-        .clone();
+    let victim = story.pods().into_iter().find(|pod| pod.marked_deleting).expect("victim").clone();
     let revision = victim.revision().as_str();
-    assert_eq!(
-        run.name_any(),
-        format!("pre-delete-hook-{revision}-{}-args", victim.instance())
-    );
-    let labels: BTreeMap<_, _> = run
-        .labels()
-        .iter()
-        .map(|(key, value)| (key.as_str(), value.as_str()))
-        .collect();
+    assert_eq!(run.name_any(), format!("pre-delete-hook-{revision}-{}-args", victim.instance()));
+    let labels: BTreeMap<_, _> =
+        run.labels().iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
     let expected = [
         ("gamedeployment-type", "PreDelete"),
         ("PodControllerRevision", revision),
@@ -61,12 +47,8 @@ fn a_run_records_its_purpose() {
         ("instance-id", victim.instance()),
     ];
     assert_eq!(labels, BTreeMap::from(expected));
-    let args: Vec<_> = run
-        .spec
-        .args
-        .iter()
-        .map(|arg| (arg.name.as_str(), arg.value.as_deref()))
-        .collect();
+    let args: Vec<_> =
+        run.spec.args.iter().map(|arg| (arg.name.as_str(), arg.value.as_deref())).collect();
     assert_eq!(
         args,
         [
@@ -80,19 +62,14 @@ fn a_run_records_its_purpose() {
 
 #[test]
 fn an_argument_without_a_value_is_reported_by_name() {
-    let mut story = story(
-        2,
-        json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "needy"}}}),
-    );
+    let mut story =
+        story(2, json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "needy"}}}));
     let template = json!({
         "apiVersion": "tkex.tencent.com/v1alpha1", "kind": "HookTemplate", "metadata": {"name": "needy"},
         "spec": {"metrics": [{"name": "webtest", "provider": {"web": {"url": "http://{{ args.host }}:9091"}}}]},
     });
     let template = serde_json::from_value(template).expect("template");
-    story
-        .world
-        .templates
-        .insert("needy".to_owned(), std::sync::Arc::new(template));
+    story.world.templates.insert("needy".to_owned(), std::sync::Arc::new(template));
     story.settle();
     story.user(json!({"replicas": 1})).settle();
     let (reason, message) = story.condition("FailedScale").expect("condition");
@@ -103,21 +80,14 @@ fn an_argument_without_a_value_is_reported_by_name() {
 
 #[test]
 fn a_changed_hook_is_run_again() {
-    let mut story = story(
-        2,
-        json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}}),
-    );
+    let mut story =
+        story(2, json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}}));
     story.template("other").settle();
     story.user(json!({"replicas": 1})).settle();
     story.hooks_end("", HookPhase::Successful);
     story.user(json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "other"}}}));
     let plan = story.plan();
-    assert!(
-        plan.actions
-            .iter()
-            .all(|it| matches!(it, Action::DeleteHookRun { .. })),
-        "{plan:#?}"
-    );
+    assert!(plan.actions.iter().all(|it| matches!(it, Action::DeleteHookRun { .. })), "{plan:#?}");
     story.settle();
     assert!(story.runs()[0].ends_with("-other"));
     assert_eq!(story.pods().len(), 2);
@@ -125,23 +95,15 @@ fn a_changed_hook_is_run_again() {
 
 #[test]
 fn a_retry_starts_ended_hooks_again_and_leaves_running_ones_alone() {
-    let mut story = story(
-        4,
-        json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}}),
-    );
+    let mut story =
+        story(4, json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}}));
     story.settle();
     story.user(json!({"replicas": 2})).settle();
     let runs = story.runs();
     story.hooks_end(&runs[0], HookPhase::Error);
-    story
-        .user(json!({"preDeleteUpdateStrategy": {"retry": true}}))
-        .settle();
-    let runs_after_retry: Vec<_> = story
-        .world
-        .runs
-        .iter()
-        .map(|run| (run.name_any(), run.uid()))
-        .collect();
+    story.user(json!({"preDeleteUpdateStrategy": {"retry": true}})).settle();
+    let runs_after_retry: Vec<_> =
+        story.world.runs.iter().map(|run| (run.name_any(), run.uid())).collect();
     assert_eq!(runs_after_retry.len(), 2);
     assert_eq!(story.count(|it| matches!(it, Action::CreateHookRun(_))), 3);
     assert_eq!(story.hooks_end("", HookPhase::Successful), 2);
@@ -166,14 +128,8 @@ fn a_retry_is_not_lost_if_it_is_requested_while_another_one_ends() {
         (0..reconciles).for_each(|_| {
             story.reconcile();
         });
-        story
-            .user(json!({"preInplaceUpdateStrategy": {"retry": true}}))
-            .settle();
-        assert_eq!(
-            story.hooks_end("", HookPhase::Successful),
-            2,
-            "after {reconciles} reconciles"
-        );
+        story.user(json!({"preInplaceUpdateStrategy": {"retry": true}})).settle();
+        assert_eq!(story.hooks_end("", HookPhase::Successful), 2, "after {reconciles} reconciles");
     }
 }
 
@@ -197,10 +153,8 @@ fn a_deletion_may_be_sent_as_long_as_the_success_of_its_hook_is_valid() {
 
 #[test]
 fn ignored_fields_of_a_run_do_not_change_the_plan() {
-    let mut removal = story(
-        2,
-        json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}}),
-    );
+    let mut removal =
+        story(2, json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}}));
     removal.settle().user(json!({"replicas": 1})).settle();
     let mut canary = story(
         2,
@@ -240,20 +194,15 @@ fn ignored_fields_of_a_run_do_not_change_the_plan() {
                 same_plans += 1;
             }
         }
-        assert_eq!(
-            same_plans, 4,
-            "three before the hook ends, and one after that"
-        );
+        assert_eq!(same_plans, 4, "three before the hook ends, and one after that");
     }
 }
 
 #[test]
 fn a_success_dated_in_the_future_does_not_count() {
     for (seconds, remaining) in [(3, 1), (3600, 2)] {
-        let mut story = story(
-            2,
-            json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}}),
-        );
+        let mut story =
+            story(2, json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}}));
         story.settle();
         story.user(json!({"replicas": 1})).settle();
         // The clock of the previous leader was ahead.
@@ -287,11 +236,7 @@ fn a_copy_of_a_run_under_another_name_has_no_effect() {
     let hook = json!({"hook": {"templateName": "test"}});
     let in_place = json!({"type": "InplaceUpdate", "maxUnavailable": 1});
     for (case, spec, change) in [
-        (
-            "a deletion",
-            json!({"preDeleteUpdateStrategy": hook}),
-            json!({"replicas": 1}),
-        ),
+        ("a deletion", json!({"preDeleteUpdateStrategy": hook}), json!({"replicas": 1})),
         (
             "an update",
             json!({"preInplaceUpdateStrategy": hook, "updateStrategy": in_place}),
@@ -310,11 +255,7 @@ fn a_copy_of_a_run_under_another_name_has_no_effect() {
             let copy = copied(&run, "mine", HookPhase::Successful, story.world.now);
             story.world.runs.insert(position, copy);
             story.settle();
-            assert_eq!(
-                story.runs(),
-                own,
-                "{case}: the copy is deleted, the run is kept"
-            );
+            assert_eq!(story.runs(), own, "{case}: the copy is deleted, the run is kept");
             assert_eq!(story.pods().len(), 2, "{case}");
             assert_eq!(story.images(), images, "{case}");
             story.hooks_end("", HookPhase::Successful);
@@ -332,12 +273,8 @@ fn only_a_run_that_was_created_for_this_workload_completes_a_step() {
     story.settle();
     story.image("v2").settle();
     let run = story.world.runs.pop().expect("the step's run");
-    let mut copy = HookRun::clone(&copied(
-        &run,
-        &run.name_any(),
-        HookPhase::Successful,
-        story.world.now,
-    ));
+    let mut copy =
+        HookRun::clone(&copied(&run, &run.name_any(), HookPhase::Successful, story.world.now));
     copy.metadata.annotations = None;
     story.world.runs.push(Arc::new(copy));
     let plan = story.plan();

@@ -57,10 +57,7 @@ fn a_terminating_pod_holds_its_index() {
     story.image("v2").settle();
     assert_eq!(indexes(&story), "100 101 102");
     assert_eq!(reason(&story, "FailedScale"), None);
-    assert_eq!(
-        reason(&story, "Progressing").as_deref(),
-        Some("PodIndexExhausted")
-    );
+    assert_eq!(reason(&story, "Progressing").as_deref(), Some("PodIndexExhausted"));
     for _ in 0..3 {
         assert!(story.pods().iter().any(|pod| pod.terminating));
         story.end_terminating().settle();
@@ -86,11 +83,8 @@ fn an_in_place_update_keeps_the_index_and_a_new_pod_gets_another() {
     };
     assert_eq!(story.count(writes_index), 0);
 
-    let mut story = indexed(
-        1,
-        110,
-        json!({"updateStrategy": {"maxSurge": 1, "maxUnavailable": 0}}),
-    );
+    let mut story =
+        indexed(1, 110, json!({"updateStrategy": {"maxSurge": 1, "maxUnavailable": 0}}));
     story.image("v2").settle();
     assert_eq!(indexes(&story), "101", "its predecessor still had 100");
 }
@@ -128,10 +122,7 @@ fn the_index_is_in_the_annotation_and_in_the_environment_of_all_containers() {
     }});
     let story = indexed(1, 110, template.clone());
     let pod = &last_created(&story).pod.parse();
-    assert_eq!(
-        pod["metadata"]["annotations"],
-        json!({"season": "8", INDEX_ID: "100"})
-    );
+    assert_eq!(pod["metadata"]["annotations"], json!({"season": "8", INDEX_ID: "100"}));
     let index = env(json!("100"));
     let spec = &pod["spec"];
     assert_eq!(spec["initContainers"][0]["env"], json!([index]));
@@ -164,17 +155,11 @@ fn with_an_invalid_range_no_pod_is_created_or_recreated_and_everything_else_cont
     let mut story = indexed(3, 110, rolling);
     story.annotate(INDEX_RANGE, "100-110");
     story.settle();
-    assert_eq!(
-        reason(&story, "FailedScale").as_deref(),
-        Some("PodIndexInvalid")
-    );
+    assert_eq!(reason(&story, "FailedScale").as_deref(), Some("PodIndexInvalid"));
     assert_eq!(reason(&story, "Ready").as_deref(), Some("PodIndexInvalid"));
     story.image("v2").settle();
     assert_eq!(story.images(), "v1 v1 v1");
-    assert_eq!(
-        reason(&story, "FailedUpdate").as_deref(),
-        Some("PodIndexInvalid")
-    );
+    assert_eq!(reason(&story, "FailedUpdate").as_deref(), Some("PodIndexInvalid"));
     let name = story.names()[0].clone();
     story.user(json!({"scaleStrategy": {"podsToDelete": [name]}}));
     story.settle();

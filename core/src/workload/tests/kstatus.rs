@@ -53,10 +53,8 @@ fn a_hook_that_is_not_successful_stalls_a_workload_unless_it_is_run_again() {
         (json!(null), stalled("HookNotSuccessful")),
         (json!({"pods": "Guarded"}), reconciling("PodsToDelete")),
     ] {
-        let mut story = story(
-            2,
-            json!({"preDeleteUpdateStrategy": hook, "protection": protection}),
-        );
+        let mut story =
+            story(2, json!({"preDeleteUpdateStrategy": hook, "protection": protection}));
         story.settle();
         story.user(json!({"replicas": 1})).settle();
         assert_eq!(shown(&story), reconciling("PodsToDelete"));

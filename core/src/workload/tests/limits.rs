@@ -21,12 +21,7 @@ fn first_plan(replicas: i32, strategy: Value) -> FirstPlan {
     assert_eq!(unavailable, 0);
     story.image("v2");
     // Until the template is accepted, plans only check with a dry run whether it will be accepted.
-    while story
-        .done
-        .iter()
-        .all(|it| !matches!(it, Action::DryRun { .. }))
-        && story.reconcile()
-    {}
+    while story.done.iter().all(|it| !matches!(it, Action::DryRun { .. })) && story.reconcile() {}
     let plan = story.plan();
     let count = |matches: fn(&Action) -> bool| plan.actions.iter().filter(|it| matches(it)).count();
     FirstPlan {
@@ -62,11 +57,7 @@ fn limits_of_a_rolling_update() {
         let strategy = json!({
             "maxUnavailable": unavailable, "maxSurge": surge, "partition": partition,
         });
-        let expected = FirstPlan {
-            created,
-            deleted,
-            changed: 0,
-        };
+        let expected = FirstPlan { created, deleted, changed: 0 };
         assert_eq!(
             first_plan(replicas, strategy.clone()),
             expected,
@@ -89,11 +80,7 @@ fn limits_of_an_in_place_update() {
             "type": "InplaceUpdate", "maxUnavailable": unavailable, "maxSurge": surge,
             "partition": partition,
         });
-        let expected = FirstPlan {
-            created,
-            deleted: 0,
-            changed,
-        };
+        let expected = FirstPlan { created, deleted: 0, changed };
         assert_eq!(
             first_plan(replicas, strategy.clone()),
             expected,

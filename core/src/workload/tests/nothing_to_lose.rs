@@ -34,12 +34,8 @@ fn first_in_line(story: &mut Story) -> String {
 
 /// The pods that were written to, and the resourceVersion that each write requires. Deletion marks do not count.
 fn pods_written(story: &Story) -> Vec<(&str, Option<u64>)> {
-    let is_deletion_mark = |action: &Action| {
-        matches!(
-            action,
-            Action::MarkDeleting { .. } | Action::UnmarkDeleting(_)
-        )
-    };
+    let is_deletion_mark =
+        |action: &Action| matches!(action, Action::MarkDeleting { .. } | Action::UnmarkDeleting(_));
     let actions = story.done.iter().filter(|action| !is_deletion_mark(action));
     let pods = actions.filter_map(Action::pod);
     pods.map(|pod| (pod.name.as_str(), pod.version)).collect()
@@ -130,10 +126,8 @@ fn a_pod_without_running_containers_needs_no_hook_but_must_be_unchanged() {
     ];
     for (state, edit) in IDLE {
         for (change, reason) in changes {
-            let mut story = with_hook(
-                "preDelete",
-                json!({"updateStrategy": {"maxUnavailable": 1}}),
-            );
+            let mut story =
+                with_hook("preDelete", json!({"updateStrategy": {"maxUnavailable": 1}}));
             let name = first_in_line(&mut story);
             story.stop_containers(&name);
             story.edit_pod(&name, edit);
@@ -141,19 +135,12 @@ fn a_pod_without_running_containers_needs_no_hook_but_must_be_unchanged() {
             let observed = version_of(&story, &name);
             change(&mut story);
             story.reconcile();
-            assert_eq!(
-                pods_written(&story),
-                [(name.as_str(), observed)],
-                "{state}, {reason:?}"
-            );
+            assert_eq!(pods_written(&story), [(name.as_str(), observed)], "{state}, {reason:?}");
             assert_eq!(story.runs(), [""; 0]);
             let is_deletion = |it: &Action| matches!(it, Action::DeletePod(it) if it.reason == reason && it.ground != Ground::NoHook);
             assert_eq!(story.count(is_deletion), 1, "{state}, {reason:?}");
             assert!(
-                story
-                    .done
-                    .iter()
-                    .all(|it| !it.depends_on_workload_alone() || !is_deletion(it))
+                story.done.iter().all(|it| !it.depends_on_workload_alone() || !is_deletion(it))
             );
         }
         let mut story = with_hook("preDelete", json!({}));
@@ -163,11 +150,7 @@ fn a_pod_without_running_containers_needs_no_hook_but_must_be_unchanged() {
         story.done.clear();
         let observed = version_of(&story, &name);
         story.user(named(&name)).reconcile();
-        assert_eq!(
-            pods_written(&story),
-            [(name.as_str(), observed)],
-            "{state}, podsToDelete"
-        );
+        assert_eq!(pods_written(&story), [(name.as_str(), observed)], "{state}, podsToDelete");
     }
 }
 
@@ -195,10 +178,7 @@ fn a_pod_that_started_meanwhile_is_kept_and_its_hook_is_run() {
     story.refused.clear();
     story.settle();
     assert_eq!(story.pods().len(), 1);
-    assert!(
-        story.refused.is_empty(),
-        "nothing else is written to the pod first"
-    );
+    assert!(story.refused.is_empty(), "nothing else is written to the pod first");
     assert!(story.runs().is_empty());
 }
 
@@ -241,11 +221,7 @@ fn a_pod_that_has_not_started_is_changed_only_in_the_version_that_was_observed()
         while story.done.is_empty() {
             story.reconcile();
         }
-        assert_eq!(
-            pods_written(&story)[0],
-            (name.as_str(), observed),
-            "{point}"
-        );
+        assert_eq!(pods_written(&story)[0], (name.as_str(), observed), "{point}");
         assert_eq!(story.images(), "v1 v2");
         assert_eq!(story.pods()[0].gate, Gate::Open);
     }
@@ -253,11 +229,9 @@ fn a_pod_that_has_not_started_is_changed_only_in_the_version_that_was_observed()
 
 #[test]
 fn a_crashed_server_is_changed_with_its_gate_closed() {
-    for (point, has_precondition) in [
-        ("preDelete", true),
-        ("preInplace", true),
-        ("postInplace", false),
-    ] {
+    for (point, has_precondition) in
+        [("preDelete", true), ("preInplace", true), ("postInplace", false)]
+    {
         let (mut story, name) = in_place(point);
         let observed = version_of(&story, &name);
         story.image("v2");
@@ -269,11 +243,7 @@ fn a_crashed_server_is_changed_with_its_gate_closed() {
             panic!("{first_write:?}");
         };
         let change = then.as_ref().expect("the change follows");
-        assert_eq!(
-            pod.version,
-            observed.filter(|_| has_precondition),
-            "{point}"
-        );
+        assert_eq!(pod.version, observed.filter(|_| has_precondition), "{point}");
         assert_eq!(change.pod.version, pod.version);
         // The change itself is made. A PostInplace hook waits until the containers run.
         story.reconcile();

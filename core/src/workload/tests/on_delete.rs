@@ -88,15 +88,11 @@ fn a_new_pod_gets_the_stable_template_if_the_update_is_refused() {
 
 #[test]
 fn pods_named_in_pods_to_delete_are_replaced_by_updated_pods_after_their_hook() {
-    let mut story = on_delete(
-        2,
-        json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}}),
-    );
+    let mut story =
+        on_delete(2, json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}}));
     story.image("v2").settle();
     let named = story.names()[0].clone();
-    story
-        .user(json!({"scaleStrategy": {"podsToDelete": [named]}}))
-        .settle();
+    story.user(json!({"scaleStrategy": {"podsToDelete": [named]}})).settle();
     assert_eq!(story.images(), "v1 v1");
     assert_eq!(story.hooks_end("pre-delete", HookPhase::Successful), 1);
     story.settle();

@@ -32,10 +32,7 @@ fn promote(story: &mut Story) {
 fn a_promoted_rollout_skips_the_remaining_steps() {
     let mut story = canary();
     story.image("v2").settle();
-    assert_eq!(
-        (story.columns().as_str(), story.paused()),
-        ("4 1 1 4 4", true)
-    );
+    assert_eq!((story.columns().as_str(), story.paused()), ("4 1 1 4 4", true));
     promote(&mut story);
     story.settle();
     assert_eq!(story.columns(), "4 4 4 4 4");
@@ -49,13 +46,8 @@ fn a_promoted_rollout_skips_the_remaining_steps() {
 fn a_promotion_cancels_the_running_hook_of_a_step() {
     let mut story = canary();
     story.image("v2").settle();
-    story
-        .user(json!({"updateStrategy": {"paused": false}}))
-        .settle();
-    assert_eq!(
-        (story.status().current_step_index, story.runs().len()),
-        (Some(2), 1)
-    );
+    story.user(json!({"updateStrategy": {"paused": false}})).settle();
+    assert_eq!((story.status().current_step_index, story.runs().len()), (Some(2), 1));
     promote(&mut story);
     story.settle();
     assert_eq!(story.columns(), "4 4 4 4 4");
@@ -70,17 +62,11 @@ fn a_promotion_does_not_apply_to_a_later_rollout() {
     story.settle();
     assert_eq!(story.annotation(PROMOTE_ANNOTATION), None);
     story.image("v3").settle();
-    assert_eq!(
-        (story.columns().as_str(), story.paused()),
-        ("4 1 1 4 4", true)
-    );
+    assert_eq!((story.columns().as_str(), story.paused()), ("4 1 1 4 4", true));
     // Another template supersedes the rollout before the operator has observed the promotion.
     promote(&mut story);
     story.image("v4").settle();
-    assert_eq!(
-        (story.columns().as_str(), story.paused()),
-        ("4 1 1 4 4", true)
-    );
+    assert_eq!((story.columns().as_str(), story.paused()), ("4 1 1 4 4", true));
     assert_eq!(story.annotation(PROMOTE_ANNOTATION), None);
 }
 
@@ -89,16 +75,12 @@ fn a_users_pause_holds_a_promotion_back() {
     let mut story = canary();
     story.image("v2").settle();
     promote(&mut story);
-    story
-        .user(json!({"updateStrategy": {"paused": true}}))
-        .settle();
+    story.user(json!({"updateStrategy": {"paused": true}})).settle();
     assert_eq!(
         (story.status().current_step_index, story.columns().as_str()),
         (Some(1), "4 1 1 4 4")
     );
-    story
-        .user(json!({"updateStrategy": {"paused": false}}))
-        .settle();
+    story.user(json!({"updateStrategy": {"paused": false}})).settle();
     assert_eq!(story.columns(), "4 4 4 4 4");
 }
 

@@ -53,9 +53,7 @@ fn time(text: &str) -> Timestamp {
 }
 
 fn field<'a>(text: &'a str, name: &str) -> &'a str {
-    text.split(' ')
-        .find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
-        .unwrap_or_default()
+    text.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('=')).unwrap_or_default()
 }
 
 fn container(text: &str) -> ContainerStatus {
@@ -66,10 +64,7 @@ fn container(text: &str) -> ContainerStatus {
         restart_count: field(text, "rc").parse().expect("restarts"),
         ready: text.split(' ').any(|word| word == "ready"),
         running: text.contains(" running@"),
-        started_at: text
-            .split(' ')
-            .find_map(|word| word.strip_prefix("running@"))
-            .map(time),
+        started_at: text.split(' ').find_map(|word| word.strip_prefix("running@")).map(time),
         resources_applied: true,
     }
 }
@@ -130,25 +125,15 @@ fn pod_of(event: &Event, before: Option<&Pod>, knows_first_status: bool) -> Pod 
         name: format!("container-{index}"),
         index,
         init: false,
-        image: if index == 0 {
-            event.spec.clone()
-        } else {
-            status.image.clone()
-        },
+        image: if index == 0 { event.spec.clone() } else { status.image.clone() },
         resources: "{}".into(),
         status: Some(status.clone()),
     });
     let is_first = pod.observed_generation < event.generation && event.observed == event.generation;
     if is_first || pod.generation != event.generation {
-        let container_ids = event
-            .containers
-            .iter()
-            .map(|it| it.container_id.clone())
-            .collect();
-        pod.first_status = (is_first && knows_first_status).then_some(FirstStatus {
-            generation: event.generation,
-            container_ids,
-        });
+        let container_ids = event.containers.iter().map(|it| it.container_id.clone()).collect();
+        pod.first_status = (is_first && knows_first_status)
+            .then_some(FirstStatus { generation: event.generation, container_ids });
     }
     pod.containers = containers.collect();
     pod.generation = event.generation;
@@ -235,10 +220,9 @@ fn score(sequence: &[Event], author: Author, knows_first_status: bool, total: &m
             pod = pod_of(event, Some(&pod), knows_first_status);
             truly_done = is_truly_done(event, before);
             let half_hour = SignedDuration::from_mins(30);
-            let next_at = sequence.get(index + 1).map_or_else(
-                || event.at.checked_add(half_hour).expect("time"),
-                |it| it.at,
-            );
+            let next_at = sequence
+                .get(index + 1)
+                .map_or_else(|| event.at.checked_add(half_hour).expect("time"), |it| it.at);
             for now in [event.at, next_at] {
                 let record = pod.record.clone().expect("record");
                 if author.considers_done(&pod, &record, now) && !judged_done {
@@ -293,14 +277,8 @@ fn the_rule_holds_without_the_first_status_too() {
 #[test]
 fn a_pod_of_another_controller_counts_as_changing_during_a_slow_pull_on_an_old_kubelet() {
     let sequences = sequences();
-    let (_, slow) = sequences
-        .iter()
-        .find(|(name, _)| name == "slow")
-        .expect("the sequence");
-    let without_generation = |event: &Event| Event {
-        observed: 0,
-        ..event.clone()
-    };
+    let (_, slow) = sequences.iter().find(|(name, _)| name == "slow").expect("the sequence");
+    let without_generation = |event: &Event| Event { observed: 0, ..event.clone() };
     let slow: Vec<Event> = slow.iter().map(without_generation).collect();
     let mut pod = pod_of(&slow[0], None, false);
     let changed = &slow[1];

@@ -24,10 +24,8 @@ fn settled(replicas: i32, policy: &str) -> Set {
 /// A settled set with a PreDelete hook.
 fn hooked(replicas: i32, policy: &str) -> Set {
     let hook = json!({"hook": {"templateName": "test"}});
-    let mut story = set(
-        replicas,
-        json!({"podManagementPolicy": policy, "preDeleteUpdateStrategy": hook}),
-    );
+    let mut story =
+        set(replicas, json!({"podManagementPolicy": policy, "preDeleteUpdateStrategy": hook}));
     story.settle();
     story
 }
@@ -76,9 +74,7 @@ fn the_next_ordinal_substitutes_for_a_reserved_one_until_the_reservation_ends() 
         let revisions = story.world.revisions.len();
         let uid = |story: &Set, name: &str| {
             let pods = story.pods();
-            pods.iter()
-                .find(|pod| pod.name == name)
-                .map(|pod| pod.uid.clone())
+            pods.iter().find(|pod| pod.name == name).map(|pod| pod.uid.clone())
         };
         let kept = ["game-0", "game-2"].map(|name| uid(&story, name));
         reserve(&mut story, &[1]);
@@ -118,11 +114,7 @@ fn parallel_creates_all_substitutes_immediately_and_deletes_each_pod_when_its_su
     let (created, deleted) = created_and_deleted(&story);
     assert_eq!((created.len(), deleted.len()), (2, 0));
     story.reconcile();
-    assert_eq!(
-        created_and_deleted(&story),
-        (vec![], vec![]),
-        "neither substitute is available"
-    );
+    assert_eq!(created_and_deleted(&story), (vec![], vec![]), "neither substitute is available");
     story.edit_pod("game-4", |pod| {
         pod.labels.insert("broken".to_owned(), String::new());
     });
@@ -140,10 +132,9 @@ fn parallel_creates_all_substitutes_immediately_and_deletes_each_pod_when_its_su
 
 #[test]
 fn an_unavailable_pod_delays_substitutes_only_with_ordered_ready() {
-    for (policy, shape_meanwhile) in [
-        ("Parallel", "0:v1 2:v1 3:v1"),
-        ("OrderedReady", "0:v1 1:v1 2:v1"),
-    ] {
+    for (policy, shape_meanwhile) in
+        [("Parallel", "0:v1 2:v1 3:v1"), ("OrderedReady", "0:v1 1:v1 2:v1")]
+    {
         let mut story = settled(3, policy);
         set_ready(&mut story, "game-0", false);
         reserve(&mut story, &[1]);
@@ -161,10 +152,7 @@ fn ordered_ready_creates_substitutes_upward_and_deletes_reserved_pods_downward()
     story.slow_to_end = true;
     reserve(&mut story, &[0, 1]);
     for created in ["game-3", "game-4"] {
-        assert_eq!(
-            created_and_deleted(&story),
-            (vec![created.to_owned()], vec![])
-        );
+        assert_eq!(created_and_deleted(&story), (vec![created.to_owned()], vec![]));
         story.reconcile();
     }
     assert_deleted_in_turn(&mut story, &["game-1", "game-0"]);
@@ -182,10 +170,7 @@ fn a_reserved_pod_is_kept_until_its_hook_passes() {
         assert_eq!(story.runs().len(), 1);
         let (reason, message) = story.condition("Ready").expect("a condition");
         assert_eq!(reason, "PodsToDelete");
-        assert!(
-            message.contains("their ordinal is reserved: 1"),
-            "{message}"
-        );
+        assert!(message.contains("their ordinal is reserved: 1"), "{message}");
         story.hooks_end("-1-test", HookPhase::Failed);
         story.settle();
         assert_eq!(story.pods().len(), 4, "{policy}");
@@ -255,10 +240,7 @@ fn a_reserved_pod_and_its_substitute_are_not_deleted_together() {
             break;
         }
     }
-    assert!(
-        all_deleted.contains(&"game-1".to_owned()),
-        "{all_deleted:?}"
-    );
+    assert!(all_deleted.contains(&"game-1".to_owned()), "{all_deleted:?}");
     assert_eq!(shape(&story), "0:v2 2:v2 3:v2");
 }
 
@@ -324,11 +306,7 @@ fn surge_pods_skip_reserved_ordinals() {
     while story.reconcile() {
         let ready = story.pods().iter().filter(|pod| pod.is_ready()).count();
         assert!(ready >= 2, "{}", shape(&story));
-        let last = shape(&story)
-            .split(' ')
-            .next_back()
-            .unwrap_or_default()
-            .to_owned();
+        let last = shape(&story).split(' ').next_back().unwrap_or_default().to_owned();
         highest = highest.max(last);
     }
     assert_eq!(highest, "4:v2");
@@ -361,21 +339,14 @@ fn a_refused_creation_keeps_the_reserved_pod_but_does_not_delay_a_scale_in() {
         story.reconcile();
     }
     assert_eq!(shape(&story), "0:v1 1:v1 2:v1");
-    assert_eq!(
-        story.condition("FailedScale").expect("a condition").0,
-        "FailedCreate"
-    );
+    assert_eq!(story.condition("FailedScale").expect("a condition").0, "FailedCreate");
     story.world.pods.retain(|pod| pod.name != "game-0");
     story.quota = Some(0);
     story.user(json!({"replicas": 1, "reserveOrders": []}));
     for _ in 0..20 {
         story.reconcile();
     }
-    assert_eq!(
-        shape(&story),
-        "",
-        "a scale-in does not wait for a pod that cannot be created"
-    );
+    assert_eq!(shape(&story), "", "a scale-in does not wait for a pod that cannot be created");
 }
 
 #[test]
@@ -383,10 +354,7 @@ fn a_victim_is_kept_while_a_pod_is_missing() {
     let mut story = settled(4, "Parallel");
     story.world.pods.retain(|pod| pod.name != "game-0");
     story.user(json!({"replicas": 3}));
-    assert_eq!(
-        created_and_deleted(&story),
-        (vec!["game-0".to_owned()], vec![])
-    );
+    assert_eq!(created_and_deleted(&story), (vec!["game-0".to_owned()], vec![]));
     story.settle();
     assert_eq!(shape(&story), "0:v1 1:v1 2:v1");
 }
@@ -418,10 +386,7 @@ fn claims_of_a_reserved_ordinal_are_kept_regardless_of_the_policy() {
             claims_of(&[0, 1, 2]),
             "the claim of game-3 was deleted with its pod"
         );
-        assert_eq!(
-            story.world.claims["data-game-1"].uid, uid,
-            "the pod has its old claim"
-        );
+        assert_eq!(story.world.claims["data-game-1"].uid, uid, "the pod has its old claim");
     }
 }
 
@@ -438,11 +403,7 @@ fn reserving_the_ordinal_of_a_terminating_pod_saves_its_claim() {
     story.settle();
     story.slow_to_end = true;
     story.user(json!({"replicas": 1})).settle();
-    assert!(
-        story.claims().ends_with("data-game-1:Pod"),
-        "{}",
-        story.claims()
-    );
+    assert!(story.claims().ends_with("data-game-1:Pod"), "{}", story.claims());
     reserve(&mut story, &[1]);
     story.settle();
     story.end_terminating().settle();

@@ -21,10 +21,8 @@ fn a_rolling_update_never_exceeds_its_budget() {
 
 #[test]
 fn a_pod_that_is_ready_but_not_yet_available_takes_a_slot() {
-    let mut story = story(
-        4,
-        json!({"minReadySeconds": 30, "updateStrategy": {"maxUnavailable": 1}}),
-    );
+    let mut story =
+        story(4, json!({"minReadySeconds": 30, "updateStrategy": {"maxUnavailable": 1}}));
     story.settle();
     story.image("v2").settle();
     assert_eq!(story.images(), "v1 v1 v1 v1", "none is available yet");
@@ -41,15 +39,11 @@ fn a_pod_that_is_ready_but_not_yet_available_takes_a_slot() {
 
 #[test]
 fn pods_in_pods_to_delete_are_replaced_only_within_the_budget() {
-    let mut story = story(
-        4,
-        json!({"minReadySeconds": 30, "updateStrategy": {"maxUnavailable": 1}}),
-    );
+    let mut story =
+        story(4, json!({"minReadySeconds": 30, "updateStrategy": {"maxUnavailable": 1}}));
     story.settle();
     let before = story.names();
-    story
-        .user(json!({"scaleStrategy": {"podsToDelete": before}}))
-        .settle();
+    story.user(json!({"scaleStrategy": {"podsToDelete": before}})).settle();
     assert_eq!(story.names(), before);
     story.wait(30).settle();
     let kept = story.names().into_iter().filter(|it| before.contains(it));
@@ -70,15 +64,11 @@ fn a_pod_in_pods_to_delete_keeps_its_slot_while_its_hook_runs() {
         story.settle();
         let names = story.names();
         let named = [&names[first]];
-        story
-            .user(json!({"scaleStrategy": {"podsToDelete": named}}))
-            .settle();
+        story.user(json!({"scaleStrategy": {"podsToDelete": named}})).settle();
         let runs = story.runs();
         assert_eq!(runs.len(), 1);
         let named = &names[..2];
-        story
-            .user(json!({"scaleStrategy": {"podsToDelete": named}}))
-            .settle();
+        story.user(json!({"scaleStrategy": {"podsToDelete": named}})).settle();
         assert_eq!(story.runs(), runs);
     }
 }
@@ -86,10 +76,7 @@ fn a_pod_in_pods_to_delete_keeps_its_slot_while_its_hook_runs() {
 /// With maxUnavailable 0, the replacement of a pod in podsToDelete is created first.
 #[test]
 fn a_pod_in_pods_to_delete_is_replaced_by_a_surge_pod() {
-    let mut story = story(
-        3,
-        json!({"updateStrategy": {"maxUnavailable": 0, "maxSurge": 1}}),
-    );
+    let mut story = story(3, json!({"updateStrategy": {"maxUnavailable": 0, "maxSurge": 1}}));
     story.settle();
     let before = story.names();
     story.user(json!({"scaleStrategy": {"podsToDelete": before}}));
@@ -105,23 +92,15 @@ fn a_pod_in_pods_to_delete_is_replaced_by_a_surge_pod() {
 /// A pod that a scale-in deletes needs no replacement, so it does not wait until another pod is available.
 #[test]
 fn a_pod_in_pods_to_delete_needs_no_surge_pod_if_a_scale_in_deletes_it() {
-    let mut story = story(
-        4,
-        json!({"updateStrategy": {"maxUnavailable": 0, "maxSurge": 1}}),
-    );
+    let mut story = story(4, json!({"updateStrategy": {"maxUnavailable": 0, "maxSurge": 1}}));
     story.settle();
     let names = story.names();
     story.edit_pod(&names[3], |pod| {
         pod.labels.insert("broken".to_owned(), String::new());
         pod.ready_since = None;
     });
-    story
-        .user(json!({"replicas": 3, "scaleStrategy": {"podsToDelete": names[..2]}}))
-        .settle();
-    let kept = story
-        .names()
-        .into_iter()
-        .filter(|it| names[..2].contains(it));
+    story.user(json!({"replicas": 3, "scaleStrategy": {"podsToDelete": names[..2]}})).settle();
+    let kept = story.names().into_iter().filter(|it| names[..2].contains(it));
     assert_eq!(kept.count(), 1);
     story.edit_pod(&names[3], |pod| {
         pod.labels.remove("broken");
@@ -133,10 +112,7 @@ fn a_pod_in_pods_to_delete_needs_no_surge_pod_if_a_scale_in_deletes_it() {
 
 #[test]
 fn with_surge_new_pods_are_created_first_and_no_surplus_pod_remains() {
-    let mut story = story(
-        4,
-        json!({"updateStrategy": {"maxUnavailable": 0, "maxSurge": 1}}),
-    );
+    let mut story = story(4, json!({"updateStrategy": {"maxUnavailable": 0, "maxSurge": 1}}));
     story.settle();
     story.image("v2");
     while story.reconcile() {
@@ -174,11 +150,7 @@ fn a_partition_below_100_percent_keeps_old_pods_but_updates_at_least_one() {
         story.image("v2").settle();
         assert_eq!(story.images(), images, "{partition}");
         story.image("v1").settle();
-        assert_eq!(
-            story.images(),
-            "v1 v1 v1 v1 v1",
-            "a rollback reaches every pod"
-        );
+        assert_eq!(story.images(), "v1 v1 v1 v1 v1", "a rollback reaches every pod");
     }
 }
 
@@ -251,10 +223,7 @@ fn an_update_waits_for_each_pods_hook() {
     assert_eq!(story.runs().len(), 2, "a broken hook affects no other pods");
     story.image("v1").settle();
     assert!(story.runs().is_empty(), "a revert cancels the hooks");
-    assert_eq!(
-        story.count(|action| matches!(action, Action::DeletePod(_))),
-        0
-    );
+    assert_eq!(story.count(|action| matches!(action, Action::DeletePod(_))), 0);
 }
 
 #[test]
@@ -264,10 +233,8 @@ fn a_recreation_runs_the_pre_inplace_hook_if_there_is_no_pre_delete_hook() {
         "inPlaceUpdateStrategy": {"whenImpossible": "Recreate"}});
     let rolling = json!({"type": "RollingUpdate", "maxUnavailable": 1});
     for strategy in [rolling, hot] {
-        let mut story = story(
-            2,
-            json!({"updateStrategy": strategy, "preInplaceUpdateStrategy": hook}),
-        );
+        let mut story =
+            story(2, json!({"updateStrategy": strategy, "preInplaceUpdateStrategy": hook}));
         story.settle();
         let pods = story.names();
         let change = json!({"template": {"spec": {"hostNetwork": true}}});
@@ -342,10 +309,7 @@ fn a_stored_history_limit_above_the_maximum_keeps_the_maximum() {
 #[test]
 fn a_plan_creates_few_pods_of_a_large_template() {
     let annotations = json!({"large": "x".repeat(500_000)});
-    let mut story = story(
-        50,
-        json!({"template": {"metadata": {"annotations": annotations}}}),
-    );
+    let mut story = story(50, json!({"template": {"metadata": {"annotations": annotations}}}));
     let is_created = |action: &Action| matches!(action, Action::CreatePod(_));
     let mut most = 0;
     while story.count(is_created) < 50 {
@@ -373,9 +337,8 @@ fn a_rollback_uses_the_old_revision_again() {
 fn a_workload_that_is_being_deleted_is_left_alone() {
     let mut story = story(3, json!({}));
     let plan = {
-        story.object.metadata.deletion_timestamp = Some(
-            k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(story.world.now),
-        );
+        story.object.metadata.deletion_timestamp =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(story.world.now));
         story.plan()
     };
     assert!(plan.actions.is_empty() && plan.status.is_none());
@@ -415,9 +378,7 @@ fn the_current_revision_is_the_stable_one() {
     story.image("v2").settle();
     assert_ne!(story.status().update_revision, first);
     assert_eq!(story.status().current_revision, first);
-    story
-        .user(json!({"updateStrategy": {"partition": 0}}))
-        .settle();
+    story.user(json!({"updateStrategy": {"partition": 0}})).settle();
     let status = story.status();
     assert_eq!(status.current_revision, status.update_revision);
 }

@@ -13,10 +13,8 @@ use crate::workload::Attempt;
 use crate::write::Action;
 
 fn hooked(replicas: i32) -> Story {
-    let mut story = story(
-        replicas,
-        json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}}),
-    );
+    let mut story =
+        story(replicas, json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}}));
     story.settle();
     story
 }
@@ -36,14 +34,7 @@ fn a_pod_is_kept_until_its_hook_succeeds() {
     scale(&mut story, 5);
     assert_eq!(story.columns(), "5 6 6 6 6");
     assert_eq!(story.runs().len(), 1);
-    assert_eq!(
-        story
-            .pods()
-            .iter()
-            .filter(|pod| pod.marked_deleting)
-            .count(),
-        1
-    );
+    assert_eq!(story.pods().iter().filter(|pod| pod.marked_deleting).count(), 1);
     story.wait(600).settle();
     assert_eq!(story.pods().len(), 6);
     story.hooks_end("pre-delete", HookPhase::Successful);
@@ -63,20 +54,9 @@ fn a_failed_hook_keeps_its_pod_until_a_retry_succeeds() {
     assert_eq!((blocked.len(), blocked[0].phase), (1, HookPhase::Failed));
     let victim = blocked[0].pod_name.clone();
 
-    story
-        .user(json!({"preDeleteUpdateStrategy": {"retry": true}}))
-        .settle();
+    story.user(json!({"preDeleteUpdateStrategy": {"retry": true}})).settle();
     assert!(!story.object.spec.pre_delete_update_strategy.retry);
-    assert_eq!(
-        story
-            .object
-            .metadata
-            .annotations
-            .clone()
-            .unwrap_or_default()
-            .len(),
-        0
-    );
+    assert_eq!(story.object.metadata.annotations.clone().unwrap_or_default().len(), 0);
     assert!(story.runs()[0].contains(victim.trim_start_matches("game-")));
     assert!(story.status().pre_delete_hook_condition.is_empty());
     story.hooks_end("pre-delete", HookPhase::Successful);
@@ -91,24 +71,10 @@ fn scaling_back_out_cancels_deletions() {
     assert_eq!(story.runs().len(), 3);
     scale(&mut story, 5);
     assert_eq!(story.runs().len(), 1);
-    assert_eq!(
-        story
-            .pods()
-            .iter()
-            .filter(|pod| pod.marked_deleting)
-            .count(),
-        1
-    );
+    assert_eq!(story.pods().iter().filter(|pod| pod.marked_deleting).count(), 1);
     scale(&mut story, 6);
     assert!(story.runs().is_empty());
-    assert_eq!(
-        story
-            .pods()
-            .iter()
-            .filter(|pod| pod.marked_deleting)
-            .count(),
-        0
-    );
+    assert_eq!(story.pods().iter().filter(|pod| pod.marked_deleting).count(), 0);
     assert_eq!(story.pods().len(), 6);
 }
 
@@ -116,26 +82,14 @@ fn scaling_back_out_cancels_deletions() {
 fn pods_that_already_wait_remain_the_victims() {
     let mut story = hooked(6);
     scale(&mut story, 5);
-    let waiting: Vec<_> = story
-        .pods()
-        .iter()
-        .filter(|it| it.marked_deleting)
-        .map(|it| it.name.clone())
-        .collect();
+    let waiting: Vec<_> =
+        story.pods().iter().filter(|it| it.marked_deleting).map(|it| it.name.clone()).collect();
     // Another pod would now be the better victim.
-    let other = story
-        .names()
-        .into_iter()
-        .find(|name| !waiting.contains(name))
-        .expect("pod");
+    let other = story.names().into_iter().find(|name| !waiting.contains(name)).expect("pod");
     story.edit_pod(&other, |pod| pod.deletion_cost = -100);
     story.settle();
-    let still_waiting: Vec<_> = story
-        .pods()
-        .iter()
-        .filter(|it| it.marked_deleting)
-        .map(|it| it.name.clone())
-        .collect();
+    let still_waiting: Vec<_> =
+        story.pods().iter().filter(|it| it.marked_deleting).map(|it| it.name.clone()).collect();
     assert_eq!(still_waiting, waiting);
 }
 
@@ -144,12 +98,8 @@ fn a_pod_that_waits_for_its_removal_is_chosen_before_one_that_waits_for_its_upda
     let mut story = hooked(3);
     scale(&mut story, 2);
     let removal_runs = story.runs();
-    let other = story
-        .pods()
-        .iter()
-        .find(|it| !it.marked_deleting)
-        .map(|it| it.name.clone())
-        .expect("pod");
+    let other =
+        story.pods().iter().find(|it| !it.marked_deleting).map(|it| it.name.clone()).expect("pod");
     story.edit_pod(&other, |pod| pod.deletion_cost = -100);
     story.image("v2").settle();
     let runs = story.runs();
@@ -229,18 +179,14 @@ fn pods_to_delete_are_deleted_first_when_scaling_in_and_replaced_otherwise() {
     let mut story = story(4, json!({}));
     story.settle();
     let names = story.names();
-    story
-        .user(json!({"replicas": 3, "scaleStrategy": {"podsToDelete": [names[1]]}}))
-        .settle();
+    story.user(json!({"replicas": 3, "scaleStrategy": {"podsToDelete": [names[1]]}})).settle();
     assert!(!story.names().contains(&names[1]));
     assert_eq!(story.pods().len(), 3);
     assert!(
         story.object.spec.scale_strategy.pods_to_delete.is_empty(),
         "names of deleted pods are removed"
     );
-    story
-        .user(json!({"scaleStrategy": {"podsToDelete": [names[2]]}}))
-        .settle();
+    story.user(json!({"scaleStrategy": {"podsToDelete": [names[2]]}})).settle();
     assert!(!story.names().contains(&names[2]));
     assert_eq!(story.pods().len(), 3);
 }
@@ -253,10 +199,7 @@ fn pods_that_ended_are_replaced_immediately_without_a_hook() {
     story.settle();
     assert!(!story.names().contains(&name));
     assert_eq!(story.pods().len(), 3);
-    assert_eq!(
-        story.count(|action| matches!(action, Action::CreateHookRun(_))),
-        0
-    );
+    assert_eq!(story.count(|action| matches!(action, Action::CreateHookRun(_))), 0);
 }
 
 #[test]
@@ -272,11 +215,7 @@ fn orphans_are_adopted_and_pods_that_do_not_match_are_released() {
     let owners: Vec<_> = names
         .iter()
         .map(|name| {
-            story
-                .pods()
-                .iter()
-                .find(|pod| pod.name == *name)
-                .map(|pod| pod.controller.clone())
+            story.pods().iter().find(|pod| pod.name == *name).map(|pod| pod.controller.clone())
         })
         .collect();
     assert_eq!(owners, [Some(None), Some(Some("uid-game".to_owned()))]);
@@ -289,27 +228,15 @@ fn an_orphan_is_not_replaced_while_its_adoption_is_refused() {
     story.settle();
     let name = story.names()[0].clone();
     story.edit_pod(&name, |pod| pod.controller = None);
-    story
-        .world
-        .failures
-        .record(Attempt::AdoptPod, "forbidden".to_owned());
+    story.world.failures.record(Attempt::AdoptPod, "forbidden".to_owned());
     let plan = story.plan();
-    assert!(
-        matches!(plan.actions[..], [Action::AdoptPod(_)]),
-        "{plan:?}"
-    );
+    assert!(matches!(plan.actions[..], [Action::AdoptPod(_)]), "{plan:?}");
     let status = plan.status.expect("a new status");
-    let failed = status
-        .conditions
-        .iter()
-        .find(|it| it.type_ == "FailedScale");
+    let failed = status.conditions.iter().find(|it| it.type_ == "FailedScale");
     assert_eq!(failed.map(|it| &*it.message), Some("forbidden"));
     // A user who wants one more pod gets only that one.
     scale(&mut story, 3);
-    assert_eq!(
-        story.count(|action| matches!(action, Action::CreatePod(_))),
-        3
-    );
+    assert_eq!(story.count(|action| matches!(action, Action::CreatePod(_))), 3);
     assert_eq!(story.pods().len(), 3);
 }
 
@@ -325,9 +252,7 @@ fn an_orphan_of_a_new_revision_does_not_prove_that_the_revision_is_accepted() {
         pod.controller = None;
         pod.labels.insert(names::REVISION_LABEL.to_owned(), update);
     });
-    story
-        .user(json!({"updateStrategy": {"paused": false}}))
-        .settle();
+    story.user(json!({"updateStrategy": {"paused": false}})).settle();
     let is_dry_run = |action: &Action| matches!(action, Action::DryRun { .. });
     assert_eq!(story.count(is_dry_run), 1);
 }
@@ -338,16 +263,10 @@ fn a_missing_hook_template_blocks_the_deletion_and_is_reported_until_it_exists()
     story.world.templates.clear();
     scale(&mut story, 1);
     assert_eq!(story.pods().len(), 2);
-    assert_eq!(
-        story.condition("FailedScale").expect("condition").0,
-        "HookTemplateNotFound"
-    );
+    assert_eq!(story.condition("FailedScale").expect("condition").0, "HookTemplateNotFound");
     story.world.unreadable_templates.insert("test".to_owned());
     story.settle();
-    assert_eq!(
-        story.condition("FailedScale").expect("condition").0,
-        "HookTemplateUnreadable"
-    );
+    assert_eq!(story.condition("FailedScale").expect("condition").0, "HookTemplateUnreadable");
     story.world.unreadable_templates.clear();
     story.template("test").settle();
     assert_eq!(story.condition("FailedScale"), None);
@@ -359,9 +278,7 @@ fn pods_that_wait_for_a_hook_are_deleted_when_it_is_removed_from_the_spec() {
     let mut story = hooked(3);
     scale(&mut story, 1);
     assert_eq!(story.pods().len(), 3);
-    story
-        .user(json!({"preDeleteUpdateStrategy": {"hook": null}}))
-        .settle();
+    story.user(json!({"preDeleteUpdateStrategy": {"hook": null}})).settle();
     assert_eq!(story.pods().len(), 1);
     assert!(story.runs().is_empty());
 }
@@ -370,15 +287,10 @@ fn pods_that_wait_for_a_hook_are_deleted_when_it_is_removed_from_the_spec() {
 fn a_workload_is_not_ready_while_a_pod_in_pods_to_delete_waits_for_its_hook() {
     let mut story = hooked(2);
     let named = story.names().remove(0);
-    story
-        .user(json!({"scaleStrategy": {"podsToDelete": [named]}}))
-        .settle();
+    story.user(json!({"scaleStrategy": {"podsToDelete": [named]}})).settle();
     story.hooks_end("pre-delete", HookPhase::Failed);
     story.settle();
-    assert_eq!(
-        story.condition("Ready").map(|(reason, _)| reason),
-        Some("PodsToDelete".to_owned())
-    );
+    assert_eq!(story.condition("Ready").map(|(reason, _)| reason), Some("PodsToDelete".to_owned()));
 }
 
 #[test]
@@ -401,11 +313,7 @@ fn a_scale_in_of_many_pods_starts_its_hooks_gradually() {
     let mut started = Vec::new();
     while story.reconcile() {
         started.push(story.runs().len());
-        let marked = story
-            .pods()
-            .iter()
-            .filter(|pod| pod.marked_deleting)
-            .count();
+        let marked = story.pods().iter().filter(|pod| pod.marked_deleting).count();
         assert_eq!(marked, story.runs().len(), "each marked pod has a HookRun");
     }
     assert_eq!(started, [500, 1_000, 1_200]);
@@ -425,14 +333,8 @@ fn names_that_no_pod_has_are_reported_in_one_event() {
         story.user(json!({"scaleStrategy": {"podsToDelete": names}}));
     };
     for (count, expected) in [
-        (
-            1,
-            "gone-1, which is not a pod of this workload; it is removed from the list",
-        ),
-        (
-            2,
-            "gone-1, gone-2, which are not pods of this workload; they are removed from the list",
-        ),
+        (1, "gone-1, which is not a pod of this workload; it is removed from the list"),
+        (2, "gone-1, gone-2, which are not pods of this workload; they are removed from the list"),
         (
             3_000,
             "gone-1, gone-2, gone-3, gone-4, gone-5 and 2995 more, which are not pods of this \

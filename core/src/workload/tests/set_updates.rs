@@ -51,11 +51,7 @@ fn a_partition_counts_from_the_first_ordinal() {
         story.image("v2").settle();
         assert_eq!(shape(&story), images, "{partition}");
         story.image("v1").settle();
-        assert_eq!(
-            shape(&story),
-            "5:v1 6:v1 7:v1 8:v1",
-            "a rollback reaches every pod"
-        );
+        assert_eq!(shape(&story), "5:v1 6:v1 7:v1 8:v1", "a rollback reaches every pod");
     }
 }
 
@@ -90,15 +86,10 @@ fn lowering_or_raising_the_partition_reverts_no_pod() {
     let mut story = set(3, json!({"updateStrategy": {"partition": 3}}));
     story.settle();
     story.image("v2").settle();
-    for (partition, images) in [
-        (2, "0:v1 1:v1 2:v2"),
-        (1, "0:v1 1:v2 2:v2"),
-        (3, "0:v1 1:v2 2:v2"),
-        (0, "0:v2 1:v2 2:v2"),
-    ] {
-        story
-            .user(json!({"updateStrategy": {"partition": partition}}))
-            .settle();
+    for (partition, images) in
+        [(2, "0:v1 1:v1 2:v2"), (1, "0:v1 1:v2 2:v2"), (3, "0:v1 1:v2 2:v2"), (0, "0:v2 1:v2 2:v2")]
+    {
+        story.user(json!({"updateStrategy": {"partition": partition}})).settle();
         assert_eq!(shape(&story), images, "{partition}");
     }
 }
@@ -128,18 +119,10 @@ fn a_revert_does_not_wait_for_a_broken_update() {
         let mut story = set(3, json!({"podManagementPolicy": policy}));
         story.settle();
         story.image("v2");
-        story
-            .user(json!({"template": {"metadata": {"labels": {"broken": ""}}}}))
-            .settle();
-        assert_eq!(
-            shape(&story),
-            "0:v1 1:v1 2:v2",
-            "{policy}: the update stops at the first pod"
-        );
+        story.user(json!({"template": {"metadata": {"labels": {"broken": ""}}}})).settle();
+        assert_eq!(shape(&story), "0:v1 1:v1 2:v2", "{policy}: the update stops at the first pod");
         story.image("v1");
-        story
-            .user(json!({"template": {"metadata": {"labels": {"broken": null}}}}))
-            .settle();
+        story.user(json!({"template": {"metadata": {"labels": {"broken": null}}}})).settle();
         assert_eq!(shape(&story), "0:v1 1:v1 2:v1", "{policy}");
         assert_eq!(story.status().ready_replicas, 3);
     }
@@ -147,16 +130,11 @@ fn a_revert_does_not_wait_for_a_broken_update() {
 
 #[test]
 fn a_first_version_that_never_becomes_ready_is_fixed_by_the_next_one() {
-    let mut story = set(
-        3,
-        json!({"template": {"metadata": {"labels": {"broken": ""}}}}),
-    );
+    let mut story = set(3, json!({"template": {"metadata": {"labels": {"broken": ""}}}}));
     story.settle();
     assert_eq!(shape(&story), "0:v1");
     story.image("v2");
-    story
-        .user(json!({"template": {"metadata": {"labels": {"broken": null}}}}))
-        .settle();
+    story.user(json!({"template": {"metadata": {"labels": {"broken": null}}}})).settle();
     assert_eq!(shape(&story), "0:v2 1:v2 2:v2");
 }
 
@@ -165,10 +143,7 @@ fn with_on_delete_the_ready_condition_shows_how_many_pods_are_updated() {
     let mut story = set(3, json!({"updateStrategy": {"type": "OnDelete"}}));
     story.settle();
     let ready = |story: &Set| story.condition("Ready").expect("condition").1;
-    assert_eq!(
-        ready(&story),
-        "3 pods are available at the desired revision"
-    );
+    assert_eq!(ready(&story), "3 pods are available at the desired revision");
     story.image("v2").settle();
     let message = "3 pods are available, 0 of them at the update revision: the others are updated when they are deleted";
     assert_eq!(ready(&story), message);
@@ -183,10 +158,7 @@ fn a_full_quota_does_not_block_an_ordered_update() {
     story.user(json!({"replicas": 4})).image("v2");
     for _ in 0..50 {
         let (created, deleted) = created_and_deleted(&story);
-        assert!(
-            created.is_empty() || deleted.is_empty(),
-            "not both in the same plan"
-        );
+        assert!(created.is_empty() || deleted.is_empty(), "not both in the same plan");
         story.reconcile();
     }
     assert_eq!(shape(&story), "0:v2 1:v2 2:v2");
@@ -208,10 +180,7 @@ fn with_on_delete_a_pod_is_updated_when_a_user_deletes_it() {
     story.world.pods.retain(|pod| pod.name != "game-1");
     story.settle();
     assert_eq!(shape(&story), "0:v1 1:v2 2:v1");
-    assert_eq!(
-        story.condition("Ready").map(|it| it.0).as_deref(),
-        Some("AllPodsAvailable")
-    );
+    assert_eq!(story.condition("Ready").map(|it| it.0).as_deref(), Some("AllPodsAvailable"));
 }
 
 #[test]
@@ -239,21 +208,11 @@ fn canary_steps_update_the_highest_ordinals() {
     story.user(json!({"replicas": 6})).settle();
     assert_eq!(shape(&story), "0:v1 1:v1 2:v1 3:v2 4:v1 5:v1");
     story.user(json!({"replicas": 4})).settle();
-    story
-        .user(json!({"updateStrategy": {"paused": false}}))
-        .settle();
+    story.user(json!({"updateStrategy": {"paused": false}})).settle();
     assert_eq!(shape(&story), "0:v1 1:v2 2:v2 3:v2");
     story.wait(61).settle();
     assert_eq!(shape(&story), "0:v2 1:v2 2:v2 3:v2");
-    assert_eq!(
-        story
-            .object
-            .status
-            .clone()
-            .expect("status")
-            .current_replicas,
-        4
-    );
+    assert_eq!(story.object.status.clone().expect("status").current_replicas, 4);
 }
 
 #[test]
@@ -267,10 +226,7 @@ fn undoing_a_scale_in_and_an_update_cancels_their_hooks() {
     story.user(json!({"replicas": 4}));
     story.image("v1").settle();
     assert!(story.runs().is_empty());
-    assert_eq!(
-        story.count(|action| matches!(action, Action::DeletePod(_))),
-        0
-    );
+    assert_eq!(story.count(|action| matches!(action, Action::DeletePod(_))), 0);
 }
 
 #[test]
@@ -311,11 +267,7 @@ fn a_surge_pod_stays_until_the_last_updated_pod_is_available() {
             reconcile_until(&mut story, "0:v1 1:v2 2:v2");
             story.image("v1");
         }
-        let end = if is_rolled_back {
-            "0:v1 1:v1"
-        } else {
-            "0:v2 1:v2"
-        };
+        let end = if is_rolled_back { "0:v1 1:v1" } else { "0:v2 1:v2" };
         reconcile_until(&mut story, end);
         assert_eq!(story.status().surge_replicas, 0);
     }

@@ -19,18 +19,12 @@ pub(super) fn shape(story: &Set) -> String {
         .pods()
         .iter()
         .map(|pod| {
-            let ordinal = pod
-                .name
-                .trim_start_matches("game-")
-                .parse()
-                .expect("ordinal");
+            let ordinal = pod.name.trim_start_matches("game-").parse().expect("ordinal");
             (ordinal, pod.containers[0].image.replace("game:", ""))
         })
         .collect();
     pods.sort();
-    let pods = pods
-        .iter()
-        .map(|(ordinal, image)| format!("{ordinal}:{image}"));
+    let pods = pods.iter().map(|(ordinal, image)| format!("{ordinal}:{image}"));
     pods.collect::<Vec<_>>().join(" ")
 }
 
@@ -70,10 +64,7 @@ fn pods_are_created_upward_each_after_its_predecessor_is_available() {
     let mut story = set(3, json!({"minReadySeconds": 10}));
     story.reconcile();
     for ordinal in 0..3 {
-        assert_eq!(
-            created_and_deleted(&story),
-            (vec![format!("game-{ordinal}")], vec![])
-        );
+        assert_eq!(created_and_deleted(&story), (vec![format!("game-{ordinal}")], vec![]));
         story.reconcile();
         assert_eq!(
             created_and_deleted(&story),
@@ -94,10 +85,7 @@ fn parallel_creates_and_deletes_all_pods_together() {
     assert_eq!(created_and_deleted(&story).0.len(), 5);
     story.settle();
     story.user(json!({"replicas": 1}));
-    assert_eq!(
-        created_and_deleted(&story).1,
-        ["game-1", "game-2", "game-3", "game-4"]
-    );
+    assert_eq!(created_and_deleted(&story).1, ["game-1", "game-2", "game-3", "game-4"]);
 }
 
 #[test]
@@ -129,10 +117,7 @@ fn a_pod_has_the_identity_of_its_ordinal() {
 /// Checks that these pods are deleted in this order, each after the previous one is gone.
 pub fn assert_deleted_in_turn(story: &mut Set, pods: &[&str]) {
     for deleted in pods {
-        assert_eq!(
-            created_and_deleted(story),
-            (vec![], vec![(*deleted).to_owned()])
-        );
+        assert_eq!(created_and_deleted(story), (vec![], vec![(*deleted).to_owned()]));
         story.settle();
         assert_eq!(
             created_and_deleted(story),
@@ -286,10 +271,7 @@ fn a_pod_on_a_lost_node_is_force_deleted_only_with_the_annotation() {
         let mut story = set(1, json!({}));
         story.settle();
         story.edit_pod("game-0", |pod| pod.terminating = true);
-        let lost_node = LostNode {
-            unreachable: true,
-            ..LostNode::default()
-        };
+        let lost_node = LostNode { unreachable: true, ..LostNode::default() };
         story.world.lost_nodes.insert("node".to_owned(), lost_node);
         if allowed {
             let key = crate::api::names::FORCE_DELETE_ON_LOST_NODES;
@@ -332,17 +314,12 @@ fn missing_labels_are_restored_in_the_first_phase() {
     story.settle();
     story.edit_pod("game-0", |pod| {
         let kept = pod.labels.iter().filter(|(key, _)| !key.contains("pod-"));
-        pod.labels = kept
-            .map(|(key, value)| (key.clone(), value.clone()))
-            .collect();
+        pod.labels = kept.map(|(key, value)| (key.clone(), value.clone())).collect();
     });
     let actions = story.plan().actions;
     let phases: Vec<Phase> = actions.iter().map(Action::phase).collect();
     assert_eq!(phases, [Phase::Before], "{actions:?}");
     story.settle();
     let pods = story.pods();
-    assert!(
-        pods[0].labels.keys().any(|key| key.contains("pod-")),
-        "{pods:?}"
-    );
+    assert!(pods[0].labels.keys().any(|key| key.contains("pod-")), "{pods:?}");
 }

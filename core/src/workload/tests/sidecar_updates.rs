@@ -98,15 +98,9 @@ fn only_pods_with_a_token_are_updated_and_the_game_keeps_running() {
         let status = game.and_then(|it| it.status.as_ref());
         status.expect("a status").container_id.clone()
     };
-    assert_eq!(
-        (id(&before), before.uid.as_str()),
-        (id(after), after.uid.as_str())
-    );
+    assert_eq!((id(&before), before.uid.as_str()), (id(after), after.uid.as_str()));
     let mark = &after.sidecars["log"];
-    assert_eq!(
-        (mark.token.as_ref(), &mark.revision),
-        (None, &story.world.sidecars[0].revision)
-    );
+    assert_eq!((mark.token.as_ref(), &mark.revision), (None, &story.world.sidecars[0].revision));
     assert_eq!(after.gate, Gate::Open);
     let gates = story.count(|action| matches!(action, Action::CloseGate { .. }));
     let patches = story.count(|action| matches!(action, Action::PatchInPlace(_)));
@@ -125,10 +119,7 @@ fn the_pre_inplace_hook_guards_sidecar_updates() {
     let modified: Vec<_> = args.filter_map(|it| it.value.as_deref()).collect();
     assert_eq!(modified, ["log"]);
     let revision = story.pods()[0].revision().to_string();
-    assert_eq!(
-        target(&story),
-        format!("{revision}+{}", story.world.sidecars[0].revision)
-    );
+    assert_eq!(target(&story), format!("{revision}+{}", story.world.sidecars[0].revision));
     assert_eq!(images(&story), ["game:v1 log:1"]);
     story.hooks_end("", HookPhase::Failed);
     story.settle();
@@ -151,11 +142,7 @@ fn a_success_for_sidecars_does_not_allow_an_update_of_the_game() {
     story.settle();
     story.hooks_end("", HookPhase::Successful);
     story.image("v2").settle();
-    assert_eq!(
-        images(&story),
-        ["game:v1 log:1"],
-        "the hook is run again, for both"
-    );
+    assert_eq!(images(&story), ["game:v1 log:1"], "the hook is run again, for both");
     let both = target(&story);
     assert!(both.ends_with(&story.world.sidecars[0].revision), "{both}");
     story.hooks_end("", HookPhase::Successful);
@@ -168,16 +155,9 @@ fn a_success_for_sidecars_does_not_allow_an_update_of_the_game() {
 #[test]
 fn an_update_of_the_game_while_a_sidecar_is_updated_needs_its_own_hook() {
     let mut story = in_progress();
-    assert!(
-        matches!(story.pods()[0].gate, Gate::Closed(_)),
-        "the sidecar's update is in progress"
-    );
+    assert!(matches!(story.pods()[0].gate, Gate::Closed(_)), "the sidecar's update is in progress");
     story.image("v2").settle();
-    assert_eq!(
-        images(&story),
-        ["game:v1 log:2"],
-        "the game's hook has not passed"
-    );
+    assert_eq!(images(&story), ["game:v1 log:2"], "the game's hook has not passed");
     story.hooks_end("", HookPhase::Successful);
     story.settle();
     assert_eq!(images(&story), ["game:v2 log:2"]);
@@ -215,11 +195,7 @@ fn sidecars_are_updated_only_if_the_strategy_is_rolling_or_in_place_and_not_paus
         let mut story = with_sidecars(1, spec.clone());
         set_tokens(&mut story, true);
         story.settle();
-        let expected = if is_updated {
-            "game:v1 log:2"
-        } else {
-            "game:v1 log:1"
-        };
+        let expected = if is_updated { "game:v1 log:2" } else { "game:v1 log:1" };
         assert_eq!(images(&story), [expected], "{spec}");
     }
 }
@@ -308,22 +284,13 @@ fn a_workload_reports_why_it_holds_back_sidecar_updates() {
     for (strategy, why) in [
         (json!({}), ""),
         (json!({"paused": true}), "/game is paused"),
-        (
-            json!({"type": "OnDelete", "paused": true}),
-            "/game has updateStrategy.type OnDelete",
-        ),
-        (
-            json!({"type": "HotPatchUpdate"}),
-            "/game has updateStrategy.type HotPatchUpdate",
-        ),
+        (json!({"type": "OnDelete", "paused": true}), "/game has updateStrategy.type OnDelete"),
+        (json!({"type": "HotPatchUpdate"}), "/game has updateStrategy.type HotPatchUpdate"),
         (json!({"type": "RollingUpdate"}), ""),
     ] {
         let story = with_sidecars(1, json!({"updateStrategy": strategy}));
         let why_held = why_held(&story);
-        assert!(
-            why_held.ends_with(why) && why_held.is_empty() == why.is_empty(),
-            "{why_held}"
-        );
+        assert!(why_held.ends_with(why) && why_held.is_empty() == why.is_empty(), "{why_held}");
     }
 }
 
@@ -381,10 +348,7 @@ fn a_pod_whose_sidecar_revision_no_longer_exists_is_updated_in_place() {
     assert_eq!(images(&story), ["game:v1 log:2"]);
     let mark = &story.pods()[0].sidecars["log"];
     assert_eq!(mark.revision, story.world.sidecars[0].revision);
-    assert_eq!(
-        story.count(|action| matches!(action, Action::DeletePod(_))),
-        0
-    );
+    assert_eq!(story.count(|action| matches!(action, Action::DeletePod(_))), 0);
 }
 
 #[test]
@@ -422,10 +386,8 @@ fn an_update_of_the_game_does_not_move_to_a_pod_whose_sidecars_are_about_to_chan
         "partition": 1, "maxUnavailable": 2,
         "inPlaceUpdateStrategy": {"gracePeriodSeconds": 30},
     });
-    let mut story = with_sidecars(
-        2,
-        json!({"updateStrategy": strategy, PRE_INPLACE: hooked()[PRE_INPLACE]}),
-    );
+    let mut story =
+        with_sidecars(2, json!({"updateStrategy": strategy, PRE_INPLACE: hooked()[PRE_INPLACE]}));
     story.image("v2").settle();
     set_tokens(&mut story, true);
     story.settle();

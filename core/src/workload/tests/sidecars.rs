@@ -72,10 +72,7 @@ fn the_dry_run_checks_the_template_together_with_its_sidecars() {
     let before: Vec<String> = story.world.pods.iter().map(|pod| pod.uid.clone()).collect();
     story.image("v3").settle();
     let after: Vec<String> = story.world.pods.iter().map(|pod| pod.uid.clone()).collect();
-    assert_eq!(
-        before, after,
-        "no pod is deleted if its replacement is refused"
-    );
+    assert_eq!(before, after, "no pod is deleted if its replacement is refused");
     story.dry_run_refusal = None;
     story.wait(60).settle();
     let mut pods = story.world.pods.iter();
@@ -91,10 +88,7 @@ fn a_sidecars_volume_with_the_name_of_a_claim_is_a_conflict() {
     let pod = &story.world.pods[0];
     assert_eq!(images_of(pod), ["game:v1"]);
     let why = pod.sidecars["log"].left_out.as_deref();
-    assert_eq!(
-        why,
-        Some("the pod has another volume \"data\"; rename one of the two")
-    );
+    assert_eq!(why, Some("the pod has another volume \"data\"; rename one of the two"));
 }
 
 #[test]
@@ -109,10 +103,7 @@ fn hooks_get_the_pods_own_containers_first() {
         ]},
     });
     let template: HookTemplate = serde_json::from_value(template).expect("a template");
-    story
-        .world
-        .templates
-        .insert("named".to_owned(), Arc::new(template));
+    story.world.templates.insert("named".to_owned(), Arc::new(template));
     story.world.sidecars = vec![log_set("log:1")];
     story.settle();
     story.user(json!({"replicas": 0})).settle();
@@ -158,10 +149,9 @@ fn refuse_additional(story: &mut Story, requested: &str, limit: &str) {
 
 #[test]
 fn pods_with_sidecars_are_replaced_under_a_full_quota() {
-    for (list, fields) in [
-        ("containers", json!({})),
-        ("initContainers", json!({"restartPolicy": "Always"})),
-    ] {
+    for (list, fields) in
+        [("containers", json!({})), ("initContainers", json!({"restartPolicy": "Always"}))]
+    {
         let mut story = with_requests(vec![requesting_set("100m", list, fields)]);
         refuse_additional(&mut story, "1100m", "3300m");
         story.image("v2").settle();

@@ -47,8 +47,7 @@ fn allow(story: &mut Story<GameStatefulSet>) {
 /// The number of pods on other nodes.
 fn count_moved(story: &Story<GameStatefulSet>) -> usize {
     let pods = story.pods().into_iter();
-    pods.filter(|pod| pod.node.as_deref() != Some("drained"))
-        .count()
+    pods.filter(|pod| pod.node.as_deref() != Some("drained")).count()
 }
 
 fn progressing(story: &Story<GameStatefulSet>) -> (String, String) {
@@ -89,10 +88,7 @@ fn names_are_recorded_before_their_pods_are_deleted() {
     story.settle();
     story.hooks_end("", HookPhase::Successful);
     let plan = story.plan();
-    let deletes = plan
-        .actions
-        .iter()
-        .any(|it| matches!(it, Action::DeletePod(_)));
+    let deletes = plan.actions.iter().any(|it| matches!(it, Action::DeletePod(_)));
     assert!(deletes && plan.status_first, "{plan:?}");
 }
 
@@ -106,10 +102,7 @@ fn pods_that_leave_other_nodes_are_created_again_immediately() {
     assert_eq!(count_moved(&story), 1);
     // The node's taint is tolerated.
     let tolerations = json!([{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}]);
-    let mut story = on_one_node(
-        1,
-        json!({"template": {"spec": {"tolerations": tolerations}}}),
-    );
+    let mut story = on_one_node(1, json!({"template": {"spec": {"tolerations": tolerations}}}));
     cordon(&mut story);
     story.edit_pod("game-0", |pod| pod.move_requested = Some(MoveRequest::User));
     allow(&mut story);

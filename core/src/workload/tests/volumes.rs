@@ -36,10 +36,7 @@ fn a_claim_is_created_before_its_pod_and_has_the_labels_of_the_selector() {
     });
     let (name, claim) = created.next().expect("a claim");
     assert_eq!(name, "data-game-0");
-    assert_eq!(
-        claim["metadata"]["labels"],
-        json!({"kind": "world", "app": "game"})
-    );
+    assert_eq!(claim["metadata"]["labels"], json!({"kind": "world", "app": "game"}));
     assert_eq!(claim["spec"]["accessModes"], json!(["ReadWriteOnce"]));
     let (_, pod) = created.next().expect("a pod");
     assert_eq!(
@@ -51,18 +48,8 @@ fn a_claim_is_created_before_its_pod_and_has_the_labels_of_the_selector() {
 #[test]
 fn claims_are_deleted_as_the_policy_specifies() {
     for (when_deleted, when_scaled, claims, after_scale_in) in [
-        (
-            "Retain",
-            "Retain",
-            "data-game-0: data-game-1:",
-            "data-game-0: data-game-1:",
-        ),
-        (
-            "Retain",
-            "Delete",
-            "data-game-0: data-game-1:",
-            "data-game-0:",
-        ),
+        ("Retain", "Retain", "data-game-0: data-game-1:", "data-game-0: data-game-1:"),
+        ("Retain", "Delete", "data-game-0: data-game-1:", "data-game-0:"),
         (
             "Delete",
             "Retain",
@@ -79,11 +66,7 @@ fn claims_are_deleted_as_the_policy_specifies() {
         let mut story = settled(2, when_deleted, when_scaled);
         assert_eq!(story.claims(), claims, "{when_deleted} {when_scaled}");
         story.user(json!({"replicas": 1})).settle();
-        assert_eq!(
-            story.claims(),
-            after_scale_in,
-            "{when_deleted} {when_scaled}"
-        );
+        assert_eq!(story.claims(), after_scale_in, "{when_deleted} {when_scaled}");
         story.user(json!({"replicas": 2})).settle();
         assert_eq!(story.claims(), claims, "{when_deleted} {when_scaled}");
     }
@@ -93,17 +76,9 @@ fn claims_are_deleted_as_the_policy_specifies() {
 fn a_change_of_the_policy_takes_effect() {
     let mut story = settled(2, "Delete", "Retain");
     story.user(json!({"replicas": 1})).settle();
-    story
-        .user(json!({"persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain"}}))
-        .settle();
-    assert_eq!(
-        story.claims(),
-        "data-game-0: data-game-1:",
-        "also for pods that no longer exist"
-    );
-    story
-        .user(json!({"persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete"}}))
-        .settle();
+    story.user(json!({"persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain"}})).settle();
+    assert_eq!(story.claims(), "data-game-0: data-game-1:", "also for pods that no longer exist");
+    story.user(json!({"persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete"}})).settle();
     assert_eq!(story.claims(), "data-game-0:GameStatefulSet data-game-1:");
 }
 
@@ -114,28 +89,13 @@ fn a_claim_is_transferred_only_after_the_hook_and_kept_if_the_scale_in_is_cancel
         .user(json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}, "replicas": 1}))
         .settle();
     assert_eq!(story.runs().len(), 1);
-    assert!(
-        story.claims().ends_with("data-game-1:GameStatefulSet"),
-        "the hook has not passed yet"
-    );
+    assert!(story.claims().ends_with("data-game-1:GameStatefulSet"), "the hook has not passed yet");
     story.hooks_end("", HookPhase::Successful);
     story.reconcile();
-    assert!(
-        story.claims().ends_with("data-game-1:Pod"),
-        "{}",
-        story.claims()
-    );
-    assert_eq!(
-        story.pods().len(),
-        2,
-        "the pod is deleted only once it owns its claim"
-    );
+    assert!(story.claims().ends_with("data-game-1:Pod"), "{}", story.claims());
+    assert_eq!(story.pods().len(), 2, "the pod is deleted only once it owns its claim");
     story.user(json!({"replicas": 2})).settle();
-    assert!(
-        story.claims().ends_with("data-game-1:GameStatefulSet"),
-        "{}",
-        story.claims()
-    );
+    assert!(story.claims().ends_with("data-game-1:GameStatefulSet"), "{}", story.claims());
     assert_eq!(story.pods().len(), 2);
 }
 
@@ -148,10 +108,7 @@ fn scaling_back_out_saves_the_claim_of_a_terminating_pod() {
     story.user(json!({"replicas": 2})).settle();
     story.end_terminating().settle();
     assert_eq!(story.claims(), "data-game-0: data-game-1:");
-    assert_eq!(
-        story.count(|action| matches!(action, Action::CreateClaim(_))),
-        2
-    );
+    assert_eq!(story.count(|action| matches!(action, Action::CreateClaim(_))), 2);
 }
 
 #[test]
@@ -210,10 +167,7 @@ fn a_claim_that_still_belongs_to_an_earlier_pod_is_waited_for() {
     }];
     story.settle();
     assert!(story.pods().is_empty());
-    assert_eq!(
-        story.condition("FailedScale").expect("condition").0,
-        "ClaimTerminating"
-    );
+    assert_eq!(story.condition("FailedScale").expect("condition").0, "ClaimTerminating");
     story.world.claims.clear();
     story.settle();
     assert_eq!(story.claims(), "data-game-0:");

@@ -45,9 +45,7 @@ impl Scene<'_> {
     pub fn dry_run(&self) -> Decision {
         match self.acceptance.get() {
             None | Some(Acceptance::Accepted) => Decision::Wait,
-            Some(Acceptance::Refused {
-                again: Some(at), ..
-            }) => Decision::Until(*at),
+            Some(Acceptance::Refused { again: Some(at), .. }) => Decision::Until(*at),
             Some(Acceptance::Unknown | Acceptance::Refused { again: None, .. }) => {
                 let update = self.revisions.update;
                 Decision::Do(Action::DryRun {
@@ -64,10 +62,7 @@ fn look_up(scene: &Scene) -> Acceptance {
     let has_created_pod = scene.world.pods.iter().any(|pod| {
         pod.controller.is_some()
             && is_at(pod, update.name())
-            && pod
-                .record
-                .as_ref()
-                .is_none_or(|record| record.revision != update.name)
+            && pod.record.as_ref().is_none_or(|record| record.revision != update.name)
             && is_current(&scene.world.sidecars, &pod.labels, &pod.sidecars)
     });
     if has_created_pod {

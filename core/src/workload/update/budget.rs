@@ -14,17 +14,9 @@ pub struct Budget(i64);
 impl Budget {
     /// The budget of a plan.
     pub fn of(scene: &Scene) -> Self {
-        let Scene {
-            workload,
-            world,
-            sizes,
-            ..
-        } = scene;
-        let available = sizes
-            .kept
-            .iter()
-            .filter(|pod| is_available(pod, workload, world.now))
-            .count() as i64;
+        let Scene { workload, world, sizes, .. } = scene;
+        let available =
+            sizes.kept.iter().filter(|pod| is_available(pod, workload, world.now)).count() as i64;
         Self(available - (workload.replicas - workload.max_unavailable))
     }
 

@@ -97,9 +97,7 @@ pub(super) fn change_in_place<'a>(
     possible: bool,
     hooks: &mut Hooks<'a>,
 ) -> Decision {
-    let Scene {
-        workload, world, ..
-    } = scene;
+    let Scene { workload, world, .. } = scene;
     let state = in_place::state(pod);
     let has_started = matches!(state, InPlaceState::Patched(_));
     // In a new pod, nothing runs yet, so no container has to wait for another: all are changed together.
@@ -109,10 +107,7 @@ pub(super) fn change_in_place<'a>(
     };
     let patching = Patching::InPlace(order);
     let patch = || in_place::patch_of(pod, goal.revision, &goal.change, world.now, patching);
-    let intent = Intent {
-        possible,
-        ..goal.intent(pod, world.now, hooks)
-    };
+    let intent = Intent { possible, ..goal.intent(pod, world.now, hooks) };
     match state {
         // The permit of the change in progress is valid until the update is complete, so the pod is patched to the
         // newest target immediately.
@@ -126,10 +121,7 @@ pub(super) fn change_in_place<'a>(
         },
         InPlaceState::Closed(since) => {
             let latest = world.now.checked_add(MAX_CLOCK_SKEW);
-            match (
-                guard::closed_gate(pod, &intent, hooks),
-                end_of_grace(workload, since),
-            ) {
+            match (guard::closed_gate(pod, &intent, hooks), end_of_grace(workload, since)) {
                 (ClosedGate::Opens, _) => Decision::Wait, // See `follow`.
                 // The clock of the operator that closed the gate was ahead. The gate is closed again now, because
                 // otherwise the grace period would begin only at that future time.

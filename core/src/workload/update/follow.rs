@@ -82,10 +82,7 @@ fn finish(pod: &Pod, record: &InPlaceRecord) -> Action {
     match pod.gate {
         Gate::None => Action::FinishInPlace {
             pod: PodRef::of(pod),
-            record: InPlaceRecord {
-                done: true,
-                ..record.clone()
-            },
+            record: InPlaceRecord { done: true, ..record.clone() },
         },
         _ => Action::OpenGate(PodRef::of(pod)),
     }
@@ -106,11 +103,7 @@ fn resources_to_set(pod: &Pod, record: &InPlaceRecord) -> Vec<(String, Value)> {
 fn has_resources(container: &Container, wanted: &Value) -> bool {
     let spec: Value = serde_json::from_str(&container.resources).unwrap_or_default();
     ["requests", "limits"].into_iter().all(|kind| {
-        let quantities = wanted
-            .get(kind)
-            .and_then(Value::as_object)
-            .into_iter()
-            .flatten();
+        let quantities = wanted.get(kind).and_then(Value::as_object).into_iter().flatten();
         quantities.into_iter().all(|(name, value)| {
             let actual = spec.get(kind).and_then(|it| it.get(name));
             actual.is_some_and(|actual| quantity::canonical(actual) == quantity::canonical(value))

@@ -31,15 +31,10 @@ impl<'a> Held<'a> {
         let Some(backoff) = world.backoff.filter(is_not_due) else {
             return Self::default();
         };
-        let ended = own
-            .iter()
-            .filter(|pod| !pod.terminating && pod.ended_at_once.is_some());
+        let ended = own.iter().filter(|pod| !pod.terminating && pod.ended_at_once.is_some());
         let pods = ended.filter(|pod| needs_replacement(pod));
         let pods = pods.take(usize::try_from(limit).unwrap_or(0));
-        Self {
-            pods: pods.map(|pod| (pod.uid(), *pod)).collect(),
-            due: backoff.due(),
-        }
+        Self { pods: pods.map(|pod| (pod.uid(), *pod)).collect(), due: backoff.due() }
     }
 
     /// When the held pods are replaced; None if no pod is held.
@@ -67,10 +62,7 @@ impl<'a> Held<'a> {
             let first = pods.into_iter().min_by_key(|pod| (pod.created, &pod.name));
             first.map(|pod| self.blocked(pod))
         };
-        Obstacles {
-            update: first(updated),
-            scale: first(others),
-        }
+        Obstacles { update: first(updated), scale: first(others) }
     }
 
     fn blocked(&self, pod: &Pod) -> Blocked {

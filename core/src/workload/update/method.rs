@@ -63,12 +63,7 @@ impl<'a> Methods<'a> {
                 on_old_kubelets.insert((revision, &*kubelet.version), other);
             }
         }
-        Self {
-            world: scene.world,
-            methods,
-            on_old_kubelets,
-            for_unfinished,
-        }
+        Self { world: scene.world, methods, on_old_kubelets, for_unfinished }
     }
 
     /// The method for a pod.
@@ -120,12 +115,7 @@ impl Method {
 /// Why the change from the stable to the update revision is refused because it cannot be made in place. While it is
 /// refused, new pods are created at the stable revision.
 pub fn refused_in_place(scene: &Scene) -> Option<Blocked> {
-    let Scene {
-        workload,
-        revisions,
-        sizes,
-        ..
-    } = scene;
+    let Scene { workload, revisions, sizes, .. } = scene;
     if recreates(workload)
         || workload.when_impossible == WhenImpossible::Recreate
         || sizes.stable == revisions.update.name()
@@ -137,28 +127,18 @@ pub fn refused_in_place(scene: &Scene) -> Option<Blocked> {
 
 /// Whether pods are never changed, only recreated.
 fn recreates(workload: &Workload) -> bool {
-    matches!(
-        workload.update,
-        UpdateType::RollingUpdate | UpdateType::OnDelete
-    )
+    matches!(workload.update, UpdateType::RollingUpdate | UpdateType::OnDelete)
 }
 
 /// How pods of a revision are updated to the update revision.
 fn method_from(scene: &Scene, old: RevisionName) -> Method {
-    let Scene {
-        workload,
-        revisions,
-        ..
-    } = scene;
+    let Scene { workload, revisions, .. } = scene;
     if recreates(workload) {
         return Method::Recreate;
     }
     let unknown = || NotInPlace {
         path: String::new(),
-        why: format!(
-            "cannot be compared with revision {:?}, which does not exist",
-            old.as_str()
-        ),
+        why: format!("cannot be compared with revision {:?}, which does not exist", old.as_str()),
     };
     let change = revisions.get(old).ok_or_else(unknown).and_then(|revision| {
         let old = revision.template.parse();

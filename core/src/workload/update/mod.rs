@@ -58,10 +58,7 @@ pub fn replace_requested<'a>(
     }
     let kept = scene.sizes.kept.iter().copied();
     // While a pod waits for room on a node, no more pods are moved because their node is going to be removed.
-    let lacks_room = scene
-        .own
-        .iter()
-        .any(|pod| pod.node.is_none() && !pod.terminating);
+    let lacks_room = scene.own.iter().any(|pod| pod.node.is_none() && !pod.terminating);
     let (workload, world) = (scene.workload, scene.world);
     let is_requested = |pod: &&Pod| {
         let is_withdrawn =
@@ -117,9 +114,7 @@ pub fn update_pods<'a>(
             pod.revision() == update && pod.record.as_ref().is_none_or(|record| !record.hot)
         };
         let is_revert = update == scene.sizes.stable && scene.own.iter().any(ran_before);
-        updates
-            .decided
-            .merge(proof.report(scene.world.now, is_revert));
+        updates.decided.merge(proof.report(scene.world.now, is_revert));
     }
     update_sidecars(scene, &due, budget, &mut updates, hooks);
     updates
@@ -133,12 +128,7 @@ fn update_to_revision<'a>(
     proof: &mut Proof<'a>,
     hooks: &mut Hooks<'a>,
 ) -> Updates<'a> {
-    let Scene {
-        workload,
-        sizes,
-        to_update,
-        ..
-    } = scene;
+    let Scene { workload, sizes, to_update, .. } = scene;
     let mut updates = Updates::default();
     // With OnDelete, a pod is updated when a user deletes it. For a pause, see invariant 5.
     let waits_for_user = workload.update == UpdateType::OnDelete || sizes.rollout.paused;
@@ -151,12 +141,7 @@ fn update_to_revision<'a>(
         !workload.replacement_requested(pod) && !matches!(methods.of(pod), Method::Refused(_))
     };
     let mut candidates: Vec<&Pod> = to_update.old.iter().copied().filter(is_candidate).collect();
-    let mut updater = Updater {
-        scene,
-        methods: &methods,
-        accepted: false,
-        sidecars: due,
-    };
+    let mut updater = Updater { scene, methods: &methods, accepted: false, sidecars: due };
     candidates.sort_by_cached_key(|pod| updater.rank(pod, hooks));
     candidates.truncate(usize::try_from(to_update.count).unwrap_or(0));
     // Pods on a lost node are deleted anyway.
@@ -226,9 +211,7 @@ impl<'a> Updater<'_, 'a> {
     /// A pod's rank. Pods of the same rank stay in the order of `to_update.old`. A pod whose sidecars alone are
     /// about to be updated is not preferred, because its hook would have to run again, for both updates.
     fn rank(&self, pod: &'a Pod, hooks: &Hooks) -> Rank {
-        let Scene {
-            workload, world, ..
-        } = self.scene;
+        let Scene { workload, world, .. } = self.scene;
         let goal = match self.methods.of(pod) {
             Method::InPlace(change) => Some(self.goal(pod, change)),
             _ => None,
@@ -285,10 +268,8 @@ impl<'a> Updater<'_, 'a> {
         if let Some(blocked) = index::why_invalid(self.scene.workload) {
             return Decision::Blocked(blocked);
         }
-        let intent = Intent {
-            possible: self.may_start(pod, budget),
-            ..self.recreation(pod, hooks)
-        };
+        let intent =
+            Intent { possible: self.may_start(pod, budget), ..self.recreation(pod, hooks) };
         match may_touch(pod, &intent, hooks) {
             Some(cleared) => Decision::Do(cleared.delete(DeletionReason::Update)),
             None => Decision::Wait,
@@ -303,9 +284,7 @@ impl<'a> Updater<'_, 'a> {
         budget: &mut Budget,
         proof: &mut Proof<'a>,
     ) -> Decision {
-        let Scene {
-            revisions, world, ..
-        } = self.scene;
+        let Scene { revisions, world, .. } = self.scene;
         let may_start = self.may_start(pod, budget);
         if let Some(refusal) = proof.refusal(pod, world.now) {
             return refusal;

@@ -37,10 +37,7 @@ impl<'a> Usage<'a> {
         let native = init.iter().filter(|it| keeps_running(it));
         let running = items(pod, "containers").iter().chain(native);
         Self {
-            running: running
-                .filter_map(|it| it.get("resources"))
-                .map(Cow::Borrowed)
-                .collect(),
+            running: running.filter_map(|it| it.get("resources")).map(Cow::Borrowed).collect(),
             init,
         }
     }
@@ -91,15 +88,11 @@ pub fn has_room_for_a_replacement(refusal: &str, old: &Usage) -> bool {
 /// Parses `pods=1,requests.cpu=500m`, up to the next part of the message.
 fn amounts(list: &str) -> impl Iterator<Item = (&str, &str)> {
     let end = list.find(", ").unwrap_or(list.len());
-    list[..end]
-        .split(',')
-        .filter_map(|item| item.trim().split_once('='))
+    list[..end].split(',').filter_map(|item| item.trim().split_once('='))
 }
 
 fn amount<'a>(list: &'a str, resource: &str) -> Option<&'a str> {
-    amounts(list)
-        .find(|(name, _)| *name == resource)
-        .map(|(_, amount)| amount)
+    amounts(list).find(|(name, _)| *name == resource).map(|(_, amount)| amount)
 }
 
 /// A container's request or limit for a resource, in thousandths of its unit.
@@ -141,31 +134,15 @@ mod tests {
                 "requested: pods=1,requests.cpu=1, used: pods=3,requests.cpu=3, limited: pods=3,requests.cpu=3",
                 true,
             ),
-            (
-                "requested: requests.cpu=10, used: requests.cpu=3, limited: requests.cpu=4",
-                false,
-            ),
-            (
-                "requested: requests.cpu=2, used: requests.cpu=3, limited: requests.cpu=4",
-                true,
-            ),
-            (
-                "requested: memory=2Gi, used: memory=3Gi, limited: memory=3Gi",
-                false,
-            ),
+            ("requested: requests.cpu=10, used: requests.cpu=3, limited: requests.cpu=4", false),
+            ("requested: requests.cpu=2, used: requests.cpu=3, limited: requests.cpu=4", true),
+            ("requested: memory=2Gi, used: memory=3Gi, limited: memory=3Gi", false),
             ("requested: pods=1, used: pods=9, limited: pods=3", false),
             ("requested: nonsense", false),
         ] {
-            assert_eq!(
-                has_room_for_a_replacement(&refusal(amounts), &old),
-                fits,
-                "{amounts}"
-            );
+            assert_eq!(has_room_for_a_replacement(&refusal(amounts), &old), fits, "{amounts}");
         }
-        assert!(!has_room_for_a_replacement(
-            "spec.containers[0].imag: unknown field",
-            &old
-        ));
+        assert!(!has_room_for_a_replacement("spec.containers[0].imag: unknown field", &old));
     }
 
     #[test]
@@ -184,11 +161,7 @@ mod tests {
             (vec![container("1", true), container("3", false)], 4000),
         ] {
             let pod = json!({"spec": {"containers": [game], "initContainers": init}});
-            assert_eq!(
-                Usage::of_new_pod(&pod).amount("requests.cpu"),
-                amount,
-                "{init:?}"
-            );
+            assert_eq!(Usage::of_new_pod(&pod).amount("requests.cpu"), amount, "{init:?}");
         }
     }
 }

@@ -26,10 +26,7 @@ pub fn why_sidecars_are_held<K: GameWorkload>(workload: &K) -> Option<Held> {
     let progress = status.map(|status| Progress::of(status.as_ref()));
     let has_steps_left = !progress.unwrap_or_default().is_past(steps);
     let by = HeldBy::of(workload.update_type(), workload.is_paused(), has_steps_left)?;
-    let (namespace, name) = (
-        workload.namespace().unwrap_or_default(),
-        workload.name_any(),
-    );
+    let (namespace, name) = (workload.namespace().unwrap_or_default(), workload.name_any());
     let workload = format!("{} {namespace}/{name}", K::KIND.as_str());
     Some(Held { workload, by })
 }
@@ -52,9 +49,7 @@ impl SidecarChange {
     /// The revisions to which the sets' containers are updated, by the name of the set.
     pub fn revisions(&self) -> BTreeMap<String, String> {
         let marks = self.marks.iter();
-        marks
-            .map(|it| (it.set.clone(), it.revision.clone()))
-            .collect()
+        marks.map(|it| (it.set.clone(), it.revision.clone())).collect()
     }
 }
 
@@ -65,12 +60,7 @@ impl<'a> Due<'a> {
     /// Finds these pods. Pods that the workload holds back are left out: they get no new tokens, but may have received
     /// one earlier.
     pub fn of(scene: &Scene<'a>) -> Self {
-        let Scene {
-            workload,
-            world,
-            sizes,
-            ..
-        } = scene;
+        let Scene { workload, world, sizes, .. } = scene;
         if world.sidecars.is_empty() {
             return Self(HashMap::new());
         }
@@ -104,8 +94,7 @@ fn change_of(pod: &Pod, world: &World) -> Option<SidecarChange> {
         if images.iter().any(|(_, native)| *native) && !restarts_sidecars(pod, world) {
             continue;
         }
-        all.images
-            .extend(images.into_iter().map(|(image, _)| image));
+        all.images.extend(images.into_iter().map(|(image, _)| image));
         all.marks.push(MarkChange {
             set: set.name.clone(),
             mark: mark.clone(),
@@ -175,10 +164,7 @@ pub(super) fn revision_names(
     revision: RevisionName,
     sidecars: &BTreeMap<String, String>,
 ) -> Option<String> {
-    let sets: String = sidecars
-        .values()
-        .map(|it| format!("{SIDECARS}{it}"))
-        .collect();
+    let sets: String = sidecars.values().map(|it| format!("{SIDECARS}{it}")).collect();
     (!sets.is_empty()).then(|| format!("{revision}{sets}"))
 }
 

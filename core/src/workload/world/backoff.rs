@@ -25,10 +25,7 @@ impl Backoff {
     /// The backoff after one more round.
     pub fn after_round(before: Option<Self>, now: Timestamp) -> Self {
         let before = before.filter(|it| !it.is_over(now));
-        Self {
-            rounds: before.map_or(0, |it| it.rounds) + 1,
-            last: whole_seconds(now),
-        }
+        Self { rounds: before.map_or(0, |it| it.rounds) + 1, last: whole_seconds(now) }
     }
 
     /// When the next round is due.

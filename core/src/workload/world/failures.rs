@@ -128,9 +128,6 @@ impl Failures {
         let applies =
             |attempt: Attempt| attempt.concern() == Some(concern) && is_attempted(attempt);
         let (attempt, message) = self.0.iter().find(|(attempt, _)| applies(**attempt))?;
-        Some(Blocked {
-            reason: attempt.reason(),
-            message: message.clone(),
-        })
+        Some(Blocked { reason: attempt.reason(), message: message.clone() })
     }
 }

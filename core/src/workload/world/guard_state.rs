@@ -59,18 +59,12 @@ impl OtherBudget {
 impl GuardState {
     /// The state after one more response that was not a refusal by the policy.
     pub fn not_in_force(before: Option<&Self>, message: String, at: Timestamp) -> Self {
-        Self::NotInForce {
-            message,
-            at,
-            times: Self::times(before).saturating_add(1),
-        }
+        Self::NotInForce { message, at, times: Self::times(before).saturating_add(1) }
     }
 
     /// The state after a response that there is no budget.
     pub fn no_budget(before: Option<&Self>) -> Self {
-        Self::NoBudget {
-            times: Self::times(before),
-        }
+        Self::NoBudget { times: Self::times(before) }
     }
 
     fn times(state: Option<&Self>) -> u32 {
@@ -112,10 +106,7 @@ mod tests {
             state = Some(missing);
         }
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
-        let in_force = GuardState::InForce {
-            at: now,
-            others: Vec::new(),
-        };
+        let in_force = GuardState::InForce { at: now, others: Vec::new() };
         let missing = GuardState::no_budget(Some(&in_force));
         assert_eq!(missing, GuardState::NoBudget { times: 0 });
     }

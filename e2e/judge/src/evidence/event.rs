@@ -123,9 +123,7 @@ impl Event {
 
     /// HTTP status of the response.
     pub fn code(&self) -> u16 {
-        self.response_status
-            .as_ref()
-            .map_or(0, |status| status.code)
+        self.response_status.as_ref().map_or(0, |status| status.code)
     }
 
     /// The message of a write that was refused because of a missing permission. (Quotas and terminating
@@ -174,11 +172,7 @@ mod tests {
             });
             let event: Event = serde_json::from_value(event).expect("an event");
             let expected = (!is_dry_run, is_dry_run);
-            assert_eq!(
-                (event.is_write(), event.is_dry_deletion()),
-                expected,
-                "{uri} {body}"
-            );
+            assert_eq!((event.is_write(), event.is_dry_deletion()), expected, "{uri} {body}");
         }
     }
 }

@@ -31,10 +31,7 @@ struct Grouped {
 impl AuditLog {
     /// The log in this file.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        AuditLog {
-            path: path.into(),
-            grouped: Mutex::default(),
-        }
+        AuditLog { path: path.into(), grouped: Mutex::default() }
     }
 
     /// The file.
@@ -61,11 +58,7 @@ impl AuditLog {
         let lines = {
             let mut grouped = self.grouped.lock().unwrap_or_else(PoisonError::into_inner);
             grouped.catch_up(&self.path)?;
-            grouped
-                .by_namespace
-                .get(namespace)
-                .cloned()
-                .unwrap_or_default()
+            grouped.by_namespace.get(namespace).cloned().unwrap_or_default()
         };
         let events = lines.iter().map(|line| Event::parse(line.as_bytes()));
         events.collect()
@@ -92,10 +85,7 @@ impl Grouped {
         let lines = std::mem::replace(&mut self.unfinished, rest);
         for line in lines.lines().filter(|line| may_be_write(line)) {
             let namespace = namespace_of(line).unwrap_or_default();
-            self.by_namespace
-                .entry(namespace)
-                .or_default()
-                .push(line.to_owned());
+            self.by_namespace.entry(namespace).or_default().push(line.to_owned());
         }
         Ok(())
     }
@@ -104,9 +94,7 @@ impl Grouped {
 /// Whether a line may be about a write. A user's text cannot contain what is searched for, because quotes in a JSON
 /// string are escaped.
 fn may_be_write(line: &str) -> bool {
-    ["get", "list", "watch"]
-        .iter()
-        .all(|verb| !line.contains(&format!("\"verb\":\"{verb}\"")))
+    ["get", "list", "watch"].iter().all(|verb| !line.contains(&format!("\"verb\":\"{verb}\"")))
 }
 
 fn namespace_of(line: &str) -> Option<String> {
@@ -135,13 +123,7 @@ mod tests {
         let log = AuditLog::new(&path);
         let second = line("patch", "a");
         let (head, tail) = second.split_at(40);
-        write!(
-            file,
-            "{}\n{}\n{head}",
-            line("create", "a"),
-            line("get", "a")
-        )
-        .expect("write");
+        write!(file, "{}\n{}\n{head}", line("create", "a"), line("get", "a")).expect("write");
         assert_eq!(log.writes("a").expect("read").len(), 1);
         write!(file, "{tail}\n{}\n", line("create", "b")).expect("write");
         let verbs = |namespace| -> Vec<String> {

@@ -22,9 +22,7 @@ pub(crate) fn unanswered(events: &[Event], observations: &[Observation]) -> Vec<
     let mut unexplained = unexplained(events, observations);
     let found = unknown.into_iter().filter_map(|event| {
         let observations = unexplained.get_mut(&key(event)?)?;
-        let index = observations
-            .iter()
-            .position(|observation| explains(event, observation))?;
+        let index = observations.iter().position(|observation| explains(event, observation))?;
         let observation = observations.remove(index);
         is_lost(event).then(|| answered(event, observation.observation))
     });
@@ -58,14 +56,11 @@ fn unexplained<'a>(
     observations: &'a [Observation],
 ) -> HashMap<Key, Vec<Unexplained<'a>>> {
     let responses = || {
-        let done = events
-            .iter()
-            .filter(|event| event.is_write() && event.succeeded());
+        let done = events.iter().filter(|event| event.is_write() && event.succeeded());
         done.filter_map(|event| Some((event, event.response_object.as_ref()?)))
     };
-    let mut explained: HashSet<u64> = responses()
-        .filter_map(|(_, it)| resource_version(it))
-        .collect();
+    let mut explained: HashSet<u64> =
+        responses().filter_map(|(_, it)| resource_version(it)).collect();
     let deleted: HashSet<&str> = responses()
         .filter(|(event, _)| event.verb.starts_with("delete"))
         .filter_map(|(_, it)| text(it, "/details/uid").or(text(it, "/metadata/uid")))
@@ -82,10 +77,7 @@ fn unexplained<'a>(
         if is_new && !(observation.is_deleted && deleted.contains(uid)) {
             let name = text(&observation.object, "/metadata/name").unwrap_or_default();
             let key = (observation.resource.clone(), name.to_owned());
-            let unexplained = Unexplained {
-                observation,
-                is_first,
-            };
+            let unexplained = Unexplained { observation, is_first };
             by_object.entry(key).or_default().push(unexplained);
         }
     }
@@ -93,18 +85,9 @@ fn unexplained<'a>(
 }
 
 /// Whether a write can be the cause of an observation.
-fn explains(
-    event: &Event,
-    Unexplained {
-        observation,
-        is_first,
-    }: &Unexplained,
-) -> bool {
+fn explains(event: &Event, Unexplained { observation, is_first }: &Unexplained) -> bool {
     let is_deletion = observation.is_deleted
-        || observation
-            .object
-            .pointer("/metadata/deletionTimestamp")
-            .is_some();
+        || observation.object.pointer("/metadata/deletionTimestamp").is_some();
     let has_right_verb = match event.verb.as_str() {
         "delete" => is_deletion,
         "create" if !has_no_version(event) => *is_first,
@@ -120,10 +103,7 @@ fn answered(event: &Event, observation: &Observation) -> Event {
     Event {
         done: observation.at,
         response_object: Some(observation.object.clone()),
-        response_status: Some(ResponseStatus {
-            code: 200,
-            ..ResponseStatus::default()
-        }),
+        response_status: Some(ResponseStatus { code: 200, ..ResponseStatus::default() }),
         ..event.clone()
     }
 }
@@ -133,10 +113,7 @@ fn key(event: &Event) -> Option<Key> {
     let reference = event.object_ref.as_ref()?;
     let name_in_body = || text(event.request_object.as_ref()?, "/metadata/name");
     let name = Some(reference.name.as_str()).filter(|name| !name.is_empty());
-    Some((
-        reference.resource.clone(),
-        name.or_else(name_in_body)?.to_owned(),
-    ))
+    Some((reference.resource.clone(), name.or_else(name_in_body)?.to_owned()))
 }
 
 fn text<'a>(object: &'a Value, path: &str) -> Option<&'a str> {
@@ -194,19 +171,13 @@ mod tests {
         let after = observation(2, new.clone(), false);
         let answers = found("patch", &[], &[&before, &after]);
         assert_eq!(answers.as_slice(), std::slice::from_ref(&new));
-        assert!(
-            found("patch", &[], &[&before]).is_empty(),
-            "no new version was observed"
-        );
+        assert!(found("patch", &[], &[&before]).is_empty(), "no new version was observed");
         let other = event("patch", 200, 3, new.clone());
         assert!(
             found("patch", &[other], &[&after]).is_empty(),
             "another client wrote this version"
         );
-        assert!(
-            found("delete", &[], &[&after]).is_empty(),
-            "the object still exists"
-        );
+        assert!(found("delete", &[], &[&after]).is_empty(), "the object still exists");
         assert!(
             found("patch", &[], &[&observation(1, new, false)]).is_empty(),
             "the version was observed before the write"
@@ -220,11 +191,8 @@ mod tests {
         let answered = unanswered(std::slice::from_ref(&lost), std::slice::from_ref(&seen));
         let mut other = event("delete", 200, 3, json!({"kind": "Status"}));
         other.object_ref.as_mut().expect("a reference").name = "y".to_owned();
-        let events = [
-            answered,
-            vec![other, event("patch", 200, 4, object(12, "Running"))],
-        ]
-        .concat();
+        let events =
+            [answered, vec![other, event("patch", 200, 4, object(12, "Running"))]].concat();
         let names: Vec<String> = history(&events).into_iter().map(|it| it.name).collect();
         assert_eq!(names, ["y", "x", "x"]);
     }
@@ -237,14 +205,8 @@ mod tests {
         let created = observation(1, object(5, "Running"), false);
         let scheduled = observation(2, object(6, "Running"), false);
         let seen = [&created, &scheduled];
-        assert!(
-            found("create", &[], &seen).is_empty(),
-            "the object already existed"
-        );
-        assert!(
-            found("patch", &[bound], &seen).is_empty(),
-            "the binding explains this version"
-        );
+        assert!(found("create", &[], &seen).is_empty(), "the object already existed");
+        assert!(found("patch", &[bound], &seen).is_empty(), "the binding explains this version");
     }
 
     #[test]

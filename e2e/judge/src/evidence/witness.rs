@@ -27,18 +27,8 @@ type Gvk = (&'static str, &'static str, &'static str, &'static str);
 const KINDS: [Gvk; 4] = [
     ("", "v1", "Pod", "pods"),
     ("tkex.tencent.com", "v1alpha1", "HookRun", "hookruns"),
-    (
-        "tkex.tencent.com",
-        "v1alpha1",
-        "GameDeployment",
-        "gamedeployments",
-    ),
-    (
-        "tkex.tencent.com",
-        "v1alpha1",
-        "GameStatefulSet",
-        "gamestatefulsets",
-    ),
+    ("tkex.tencent.com", "v1alpha1", "GameDeployment", "gamedeployments"),
+    ("tkex.tencent.com", "v1alpha1", "GameStatefulSet", "gamestatefulsets"),
 ];
 
 /// The namespace of Clusters' scripts.
@@ -46,10 +36,8 @@ const SCRIPT_NAMESPACE: &str = "gamekeeper-hooks";
 /// The kinds in the scripts' namespace whose writes are checked.
 const SCRIPT_KINDS: [Gvk; 3] = [KINDS[0], KINDS[1], ("batch", "v1", "Job", "jobs")];
 /// The cluster-scoped kinds whose writes are checked.
-const CLUSTER_KINDS: [Gvk; 2] = [
-    ("", "v1", "Node", "nodes"),
-    ("tkex.tencent.com", "v1alpha1", "Cluster", "clusters"),
-];
+const CLUSTER_KINDS: [Gvk; 2] =
+    [("", "v1", "Node", "nodes"), ("tkex.tencent.com", "v1alpha1", "Cluster", "clusters")];
 
 /// A version of an object.
 #[derive(Clone, Debug)]
@@ -106,11 +94,8 @@ impl Witness {
     }
 
     async fn watch(kinds: Vec<Kind>) -> Result<Self> {
-        let mut witness = Witness {
-            kinds: kinds.clone(),
-            seen: Arc::default(),
-            watches: Vec::new(),
-        };
+        let mut witness =
+            Witness { kinds: kinds.clone(), seen: Arc::default(), watches: Vec::new() };
         for kind in kinds {
             let plural = kind.plural;
             let (tx, started) = oneshot::channel();
@@ -133,11 +118,7 @@ impl Witness {
                 record(&self.seen, kind, object, false)?;
             }
         }
-        Ok(self
-            .seen
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone())
+        Ok(self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone())
     }
 }
 
@@ -181,14 +162,8 @@ fn record(
 ) -> Result<()> {
     let mut object = serde_json::to_value(object)?;
     object["kind"] = kind.name.into(); // Items of a list have no kind.
-    let observation = Observation {
-        at: Timestamp::now(),
-        resource: kind.plural.to_owned(),
-        object,
-        is_deleted,
-    };
-    seen.lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .push(observation);
+    let observation =
+        Observation { at: Timestamp::now(), resource: kind.plural.to_owned(), object, is_deleted };
+    seen.lock().unwrap_or_else(PoisonError::into_inner).push(observation);
     Ok(())
 }

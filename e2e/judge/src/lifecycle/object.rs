@@ -19,9 +19,7 @@ impl<'a> Cluster<'a> {
             Work::Hook(hook) => !text(self.0, &format!("/spec/features/hooks/{hook}")).is_empty(),
             Work::Files => {
                 let files = self.0.pointer("/spec/features/files");
-                files
-                    .and_then(Value::as_array)
-                    .is_some_and(|it| !it.is_empty())
+                files.and_then(Value::as_array).is_some_and(|it| !it.is_empty())
             }
             Work::Ready | Work::Version => true,
         };
@@ -82,14 +80,8 @@ impl<'a> Cluster<'a> {
 
     /// Whether a node is one of the Cluster's nodes.
     pub(crate) fn selects(&self, node: &Value) -> bool {
-        match self
-            .0
-            .pointer("/spec/features/nodeSelector")
-            .and_then(Value::as_object)
-        {
-            Some(labels) => labels
-                .iter()
-                .all(|(key, value)| label(node, key) == value.as_str()),
+        match self.0.pointer("/spec/features/nodeSelector").and_then(Value::as_object) {
+            Some(labels) => labels.iter().all(|(key, value)| label(node, key) == value.as_str()),
             None => label(node, "kubernetes.io/os") == Some("linux"),
         }
     }
@@ -116,11 +108,7 @@ impl<'a> Cluster<'a> {
 fn is_same_version(one: &str, other: &str) -> bool {
     let core = |version: &str| {
         let version = version.trim_start_matches('v');
-        version
-            .split(['-', '+'])
-            .next()
-            .unwrap_or_default()
-            .to_owned()
+        version.split(['-', '+']).next().unwrap_or_default().to_owned()
     };
     core(one) == core(other)
 }
@@ -157,9 +145,7 @@ impl Record {
         let record: Value = serde_json::from_str(annotation(node, names::NODE_RECORD)?).ok()?;
         let list = |field: &str| -> Vec<String> {
             let items = record[field].as_array().into_iter().flatten();
-            items
-                .filter_map(|it| Some(it.as_str()?.to_owned()))
-                .collect()
+            items.filter_map(|it| Some(it.as_str()?.to_owned())).collect()
         };
         Some(Record {
             cluster_uid: text(&record, "/cluster").to_owned(),
@@ -180,10 +166,7 @@ pub(crate) fn is_cordoned(node: &Value) -> bool {
 /// Whether a node has a taint with this key.
 pub(crate) fn is_tainted(node: &Value, key: &str) -> bool {
     let taints = node.pointer("/spec/taints").and_then(Value::as_array);
-    taints
-        .into_iter()
-        .flatten()
-        .any(|it| text(it, "/key") == key)
+    taints.into_iter().flatten().any(|it| text(it, "/key") == key)
 }
 
 /// The uid of the owner of this kind.

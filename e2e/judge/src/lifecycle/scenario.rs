@@ -117,11 +117,7 @@ impl Scenario {
     /// The operator records what has passed on a node.
     pub(crate) fn record(&mut self, name: &'static str, fields: Value) {
         let annotations = json!({names::NODE_RECORD: record(fields, name)});
-        self.change_node(
-            OPERATOR,
-            name,
-            json!({"metadata": {"annotations": annotations}}),
-        );
+        self.change_node(OPERATOR, name, json!({"metadata": {"annotations": annotations}}));
     }
 
     /// The kubelet of a node is upgraded.
@@ -132,9 +128,7 @@ impl Scenario {
 
     fn write_cluster(&mut self, user: &str, verb: &str, subresource: &str) {
         let cluster = self.cluster.clone();
-        self.cluster = self
-            .log
-            .write(user, verb, "clusters", subresource, "xa", cluster);
+        self.cluster = self.log.write(user, verb, "clusters", subresource, "xa", cluster);
     }
 
     /// A user changes the spec.
@@ -193,59 +187,43 @@ impl Scenario {
         let job = object("Job", "HookRun", uid(&run));
         let mut pod = object("Pod", "Job", uid(&job));
         pod["status"] = json!({"phase": "Running"});
-        let run = self
-            .log
-            .write(OPERATOR, "create", "hookruns", "", &name, run);
+        let run = self.log.write(OPERATOR, "create", "hookruns", "", &name, run);
         let job = self.log.write(OPERATOR, "create", "jobs", "", &name, job);
-        let pod = self
-            .log
-            .write("controller", "create", "pods", "", &name, pod);
+        let pod = self.log.write("controller", "create", "pods", "", &name, pod);
         Attempt { run, job, pod }
     }
 
     /// A script ends.
     pub(crate) fn end(&mut self, attempt: Attempt, is_successful: bool) {
-        let Attempt {
-            mut run,
-            mut job,
-            mut pod,
-        } = attempt;
+        let Attempt { mut run, mut job, mut pod } = attempt;
         let (pod_phase, condition, phase) = match is_successful {
             true => ("Succeeded", "Complete", "Successful"),
             false => ("Failed", "Failed", "Failed"),
         };
         let name = text(&run, "/metadata/name").to_owned();
         pod["status"] = json!({"phase": pod_phase});
-        self.log
-            .write("kubelet", "patch", "pods", "status", &name, pod);
+        self.log.write("kubelet", "patch", "pods", "status", &name, pod);
         job["status"] = json!({"conditions": [{"type": condition, "status": "True"}]});
-        self.log
-            .write("controller", "update", "jobs", "status", &name, job);
+        self.log.write("controller", "update", "jobs", "status", &name, job);
         run["status"] = json!({"phase": phase});
-        self.log
-            .write(OPERATOR, "patch", "hookruns", "status", &name, run);
+        self.log.write(OPERATOR, "patch", "hookruns", "status", &name, run);
     }
 
     /// The operator deletes a HookRun, and the garbage collector its Job. The script's pod is Terminating.
     pub(crate) fn cancel(&mut self, attempt: &mut Attempt) {
         let Attempt { run, pod, .. } = attempt;
         let name = text(run, "/metadata/name").to_owned();
-        self.log
-            .write(OPERATOR, "delete", "hookruns", "", &name, json!({}));
-        self.log
-            .write("controller", "delete", "jobs", "", &name, json!({}));
+        self.log.write(OPERATOR, "delete", "hookruns", "", &name, json!({}));
+        self.log.write("controller", "delete", "jobs", "", &name, json!({}));
         pod["metadata"]["deletionTimestamp"] = json!(self.log.now);
         pod["metadata"]["deletionGracePeriodSeconds"] = json!(5);
-        *pod = self
-            .log
-            .write("controller", "delete", "pods", "", &name, pod.clone());
+        *pod = self.log.write("controller", "delete", "pods", "", &name, pod.clone());
     }
 
     /// The kubelet removes the pod of a canceled script.
     pub(crate) fn end_pod(&mut self, attempt: &Attempt) {
         let name = text(&attempt.run, "/metadata/name").to_owned();
-        self.log
-            .write("kubelet", "delete", "pods", "", &name, json!({}));
+        self.log.write("kubelet", "delete", "pods", "", &name, json!({}));
     }
 
     /// A script runs, and succeeds.

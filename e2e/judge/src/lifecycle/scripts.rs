@@ -24,16 +24,7 @@ pub(crate) fn scripts(world: &World, write: &Write) -> Vec<Found> {
     ];
     let versions = world.cluster(&run.task.cluster_uid, write);
     let rules = rules.into_iter().filter_map(|(name, rule)| {
-        let why = wrong_under_all(&versions, |it| {
-            rule(
-                &Start {
-                    world,
-                    write,
-                    run: &run,
-                },
-                it,
-            )
-        })?;
+        let why = wrong_under_all(&versions, |it| rule(&Start { world, write, run: &run }, it))?;
         Some((name, why))
     });
     let alone = alone(world, &run);
@@ -103,10 +94,7 @@ fn order(start: &Start, cluster: &Cluster) -> Option<String> {
         (true, true) => !start.has_passed_here(earlier, cluster),
         (true, false) => !start.has_passed_everywhere(earlier, cluster),
     })?;
-    Some(format!(
-        "{} starts before {} has passed",
-        step.name, unfinished.name
-    ))
+    Some(format!("{} starts before {} has passed", step.name, unfinished.name))
 }
 
 /// A script does not run where it has already passed.
@@ -127,10 +115,7 @@ fn master(start: &Start, cluster: &Cluster) -> Option<String> {
     let first_master = crate::object::text(cluster.0, "/status/firstMaster");
     let is_elsewhere = !start.step().is_per_node && start.run.node != first_master;
     is_elsewhere.then(|| {
-        format!(
-            "the script runs on {}, not on the first master {first_master}",
-            start.run.node
-        )
+        format!("the script runs on {}, not on the first master {first_master}", start.run.node)
     })
 }
 
@@ -161,9 +146,7 @@ fn nodes_at_once(start: &Start, cluster: &Cluster) -> Option<String> {
         let mut steps = steps.filter(|it| !cluster.has_passed_on(it, node));
         cluster.selects(node) && has_begun(uid(node)) && steps.next().is_some()
     };
-    let mut others = nodes
-        .filter(is_in_upgrade)
-        .filter(|it| uid(it) != start.run.task.node_uid);
+    let mut others = nodes.filter(is_in_upgrade).filter(|it| uid(it) != start.run.task.node_uid);
     let allowed = cluster.parallelism();
     let is_new = !has_begun(&start.run.task.node_uid);
     let too_many = is_new && others.by_ref().nth(allowed.saturating_sub(1)).is_some();
@@ -182,10 +165,7 @@ fn drain(start: &Start, cluster: &Cluster) -> Option<String> {
 fn alone(world: &World, run: &Run) -> Option<Found> {
     let mut live = world.live();
     let other = live.find(|it| it.task.node_uid == run.task.node_uid && it.name != run.name)?;
-    Some((
-        "alone",
-        format!("{} is still running on {}", other.name, run.node),
-    ))
+    Some(("alone", format!("{} is still running on {}", other.name, run.node)))
 }
 
 /// No script starts on a lost node.
@@ -202,9 +182,7 @@ pub(crate) fn records(world: &World, write: &Write) -> Vec<Found> {
     };
     match write.plural.as_str() {
         "clusters" if write.subresource == "status" => {
-            cluster_record(world, write, &Cluster(after))
-                .into_iter()
-                .collect()
+            cluster_record(world, write, &Cluster(after)).into_iter().collect()
         }
         "nodes" => node_record(world, write, after).into_iter().collect(),
         _ => Vec::new(),
@@ -217,34 +195,22 @@ fn cluster_record(world: &World, write: &Write, after: &Cluster) -> Option<Found
     }
     let before = write.before.as_ref().map(|it| Cluster(it));
     let old: Vec<&str> = before.iter().flat_map(Cluster::passed).collect();
-    let mut new = after
-        .passed()
-        .filter(|it| !old.contains(it))
-        .filter_map(Step::named);
+    let mut new = after.passed().filter(|it| !old.contains(it)).filter_map(Step::named);
     let unproven = new.find(|step| {
         let upgrade = after.upgrade().filter(|_| step.phase == Phase::Upgrade);
         let mut passed = world.passed.iter();
         !passed
             .any(|it| it.cluster_uid == uid(after.0) && it.step == *step && it.upgrade == upgrade)
     })?;
-    Some((
-        "record",
-        format!("{} is recorded without a success", unproven.name),
-    ))
+    Some(("record", format!("{} is recorded without a success", unproven.name)))
 }
 
 fn node_record(world: &World, write: &Write, after: &serde_json::Value) -> Option<Found> {
     let record = Record::on(after)?;
-    let old = write
-        .before
-        .as_ref()
-        .map(|it| Record::of_cluster(it, &record.cluster_uid));
+    let old = write.before.as_ref().map(|it| Record::of_cluster(it, &record.cluster_uid));
     let old = old.unwrap_or_default();
     if record.node_uid != uid(after) {
-        return Some((
-            "record",
-            format!("has the record of node {}", record.node_uid),
-        ));
+        return Some(("record", format!("has the record of node {}", record.node_uid)));
     }
     let is_old = |step: &Step| match step.phase {
         Phase::Upgrade => {
@@ -253,9 +219,7 @@ fn node_record(world: &World, write: &Write, after: &serde_json::Value) -> Optio
         _ => old.passed.iter().any(|it| it == step.name),
     };
     let recorded = record.passed.iter().chain(&record.upgraded);
-    let mut new = recorded
-        .filter_map(|it| Step::named(it))
-        .filter(|it| !is_old(it));
+    let mut new = recorded.filter_map(|it| Step::named(it)).filter(|it| !is_old(it));
     let unproven = new.find(|step| {
         let upgrade = record.upgrade.filter(|_| step.phase == Phase::Upgrade);
         let mut passed = world.passed.iter();
@@ -267,10 +231,7 @@ fn node_record(world: &World, write: &Write, after: &serde_json::Value) -> Optio
         })
     });
     if let Some(step) = unproven {
-        return Some((
-            "record",
-            format!("{} is recorded without a success", step.name),
-        ));
+        return Some(("record", format!("{} is recorded without a success", step.name)));
     }
     if !record.is_installed || old.is_installed {
         return None;

@@ -39,12 +39,7 @@ pub(crate) struct Step {
 }
 
 const fn step(name: &'static str, phase: Phase, is_per_node: bool, work: Work) -> Step {
-    Step {
-        name,
-        phase,
-        is_per_node,
-        work,
-    }
+    Step { name, phase, is_per_node, work }
 }
 
 use Phase::{Delete, Install, Upgrade};
@@ -53,48 +48,18 @@ use Work::{Files, Hook, Ready, Version};
 /// All steps.
 static STEPS: [Step; 13] = [
     step("EnsureCopyFiles", Install, true, Files),
-    step(
-        "EnsurePreClusterInstallHook",
-        Install,
-        false,
-        Hook("PreClusterInstall"),
-    ),
+    step("EnsurePreClusterInstallHook", Install, false, Hook("PreClusterInstall")),
     step("EnsurePreInstallHook", Install, true, Hook("PreInstall")),
     step("EnsureNodesReady", Install, true, Ready),
     step("EnsurePostInstallHook", Install, true, Hook("PostInstall")),
-    step(
-        "EnsurePostClusterInstallHook",
-        Install,
-        false,
-        Hook("PostClusterInstall"),
-    ),
-    step(
-        "EnsurePreClusterUpgradeHook",
-        Upgrade,
-        false,
-        Hook("PreClusterUpgrade"),
-    ),
+    step("EnsurePostClusterInstallHook", Install, false, Hook("PostClusterInstall")),
+    step("EnsurePreClusterUpgradeHook", Upgrade, false, Hook("PreClusterUpgrade")),
     step("EnsurePreUpgradeHook", Upgrade, true, Hook("PreUpgrade")),
     step("EnsureUpgrade", Upgrade, true, Version),
     step("EnsurePostUpgradeHook", Upgrade, true, Hook("PostUpgrade")),
-    step(
-        "EnsurePostClusterUpgradeHook",
-        Upgrade,
-        false,
-        Hook("PostClusterUpgrade"),
-    ),
-    step(
-        "EnsurePreClusterDeleteHook",
-        Delete,
-        false,
-        Hook("PreClusterDelete"),
-    ),
-    step(
-        "EnsurePostClusterDeleteHook",
-        Delete,
-        false,
-        Hook("PostClusterDelete"),
-    ),
+    step("EnsurePostClusterUpgradeHook", Upgrade, false, Hook("PostClusterUpgrade")),
+    step("EnsurePreClusterDeleteHook", Delete, false, Hook("PreClusterDelete")),
+    step("EnsurePostClusterDeleteHook", Delete, false, Hook("PostClusterDelete")),
 ];
 
 impl Step {

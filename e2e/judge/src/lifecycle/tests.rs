@@ -48,11 +48,7 @@ fn an_orderly_life_violates_no_rule() {
 fn no_script_starts_before_the_previous_one_has_passed() {
     let mut scenario = Scenario::installing();
     scenario.run(PER_NODE, WORKER);
-    assert_eq!(
-        scenario.broken(),
-        ["order"],
-        "before the first script of the cluster"
-    );
+    assert_eq!(scenario.broken(), ["order"], "before the first script of the cluster");
     let mut scenario = Scenario::installing();
     scenario.run(FIRST, MASTER);
     scenario.record_on_cluster(&[FIRST]);
@@ -60,11 +56,7 @@ fn no_script_starts_before_the_previous_one_has_passed() {
     scenario.record(MASTER, json!({"passed": [PER_NODE], "installed": true}));
     scenario.wait(2);
     scenario.run(LAST, MASTER);
-    assert_eq!(
-        scenario.broken(),
-        ["order"],
-        "before the script on the other node"
-    );
+    assert_eq!(scenario.broken(), ["order"], "before the script on the other node");
 }
 
 #[test]
@@ -223,10 +215,7 @@ fn a_node_is_cordoned_before_its_first_script_and_upgraded_before_its_second() {
     let mut scenario = Scenario::upgrading();
     scenario.cordon(OPERATOR, MASTER, true);
     scenario.run(PRE_UPGRADE, MASTER);
-    scenario.record(
-        MASTER,
-        json!({"installed": true, "upgrade": 1, "upgraded": [PRE_UPGRADE]}),
-    );
+    scenario.record(MASTER, json!({"installed": true, "upgrade": 1, "upgraded": [PRE_UPGRADE]}));
     scenario.run(POST_UPGRADE, MASTER);
     assert_eq!(scenario.broken(), ["order"]);
 }
@@ -259,19 +248,11 @@ fn the_finalizer_is_removed_last() {
     let mut scenario = Scenario::with(features);
     scenario.delete();
     scenario.remove_finalizer();
-    assert_eq!(
-        scenario.broken(),
-        ["finalizer"],
-        "before the script has passed"
-    );
+    assert_eq!(scenario.broken(), ["finalizer"], "before the script has passed");
     let mut scenario = installed();
     scenario.delete();
     scenario.remove_finalizer();
-    assert_eq!(
-        scenario.broken(),
-        ["finalizer"],
-        "before the records are removed"
-    );
+    assert_eq!(scenario.broken(), ["finalizer"], "before the records are removed");
 }
 
 #[test]

@@ -107,9 +107,7 @@ impl Timeline {
 
     /// Whether a client must have known that the object exists when it sent a request that was received at this time.
     pub(crate) fn is_known_at(&self, received: Timestamp) -> bool {
-        self.versions
-            .first()
-            .is_some_and(|(at, _)| *at + LAG < received)
+        self.versions.first().is_some_and(|(at, _)| *at + LAG < received)
     }
 }
 
@@ -229,10 +227,7 @@ impl World {
     /// The versions of a Cluster on which a write may be based.
     pub(crate) fn cluster(&self, uid: &str, write: &Write) -> Vec<Cluster<'_>> {
         let known = self.clusters.get(uid).into_iter();
-        known
-            .flat_map(|it| it.seen_at(write.received))
-            .map(Cluster)
-            .collect()
+        known.flat_map(|it| it.seen_at(write.received)).map(Cluster).collect()
     }
 
     /// The versions of a node on which a write may be based.

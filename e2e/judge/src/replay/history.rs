@@ -147,10 +147,8 @@ fn has_version_precondition(body: &Value) -> bool {
 /// The response to an eviction shows no version. An eviction that overlaps with a deletion of the pod is placed after
 /// the deletion, because the API server allows evictions of Terminating pods, and may respond to the eviction first.
 fn in_order(events: &[Event]) -> Vec<&Event> {
-    let mut by_time: Vec<&Event> = events
-        .iter()
-        .filter(|event| event.is_write() && event.succeeded())
-        .collect();
+    let mut by_time: Vec<&Event> =
+        events.iter().filter(|event| event.is_write() && event.succeeded()).collect();
     by_time.sort_by_key(|event| event.done);
     let mut newest = 0;
     let mut returned = HashSet::new();
@@ -174,9 +172,7 @@ fn in_order(events: &[Event]) -> Vec<&Event> {
             .filter_map(|it| resource_version(it.response_object.as_ref()?))
             .max();
         let last = shown_version.filter(|_| is_finalizing);
-        let version = version
-            .unwrap_or(newest)
-            .max(deleted.max(last).unwrap_or(0));
+        let version = version.unwrap_or(newest).max(deleted.max(last).unwrap_or(0));
         placed.push((version, is_eviction || is_finalizing, event));
     }
     placed.sort_by_key(|(version, is_after, _)| (*version, *is_after));
@@ -290,9 +286,7 @@ fn is_finalized(object: &Value) -> bool {
 
 fn has_finalizers(object: &Value) -> bool {
     let finalizers = object.pointer("/metadata/finalizers");
-    finalizers
-        .and_then(Value::as_array)
-        .is_some_and(|list| !list.is_empty())
+    finalizers.and_then(Value::as_array).is_some_and(|list| !list.is_empty())
 }
 
 fn terminating(object: &Value, since: Timestamp) -> Value {

@@ -25,10 +25,8 @@ pub(crate) fn rebuild(
     let mut object = match (event.verb.as_str(), before) {
         ("patch", Some(before)) => patched(before, sent),
         ("update", Some(mut before)) if is_status => {
-            before["status"] = sent
-                .and_then(|sent| sent.get("status"))
-                .cloned()
-                .unwrap_or_default();
+            before["status"] =
+                sent.and_then(|sent| sent.get("status")).cloned().unwrap_or_default();
             before
         }
         ("delete", Some(before)) => before,
@@ -85,9 +83,7 @@ fn merge_list(list: &mut Value, items: &[Value]) {
         return;
     };
     for item in items {
-        let key = ["type", "uid", "name"]
-            .into_iter()
-            .find(|key| item.get(key).is_some());
+        let key = ["type", "uid", "name"].into_iter().find(|key| item.get(key).is_some());
         let has_same_key = |other: &Value| key.is_some_and(|key| other.get(key) == item.get(key));
         let position = list.iter().position(has_same_key);
         match (position, item.get("$patch").and_then(Value::as_str)) {

@@ -22,11 +22,7 @@ pub(crate) struct Version {
 impl Version {
     /// A version for checks that do not depend on steps.
     pub(crate) fn of(object: &Arc<Value>, at: Timestamp) -> Self {
-        Self {
-            at,
-            object: object.clone(),
-            replicas_at_step: 0,
-        }
+        Self { at, object: object.clone(), replicas_at_step: 0 }
     }
 
     fn number(&self, pointer: &str) -> Option<i64> {
@@ -114,10 +110,7 @@ impl Version {
 
     /// What identifies this rollout: update revision and step list.
     pub(crate) fn rollout(&self) -> (&str, &str) {
-        (
-            self.update_revision(),
-            text(&self.object, "/status/currentStepHash"),
-        )
+        (self.update_revision(), text(&self.object, "/status/currentStepHash"))
     }
 
     /// Whether a rollout is in progress.
@@ -343,10 +336,7 @@ mod tests {
         let unavailable = |strategy| version(6, 6, strategy, json!({})).max_unavailable();
         assert_eq!(unavailable(json!({})), 2);
         assert_eq!(unavailable(json!({"maxSurge": "10%"})), 1);
-        assert_eq!(
-            unavailable(json!({"maxUnavailable": "10%", "maxSurge": 1})),
-            0
-        );
+        assert_eq!(unavailable(json!({"maxUnavailable": "10%", "maxSurge": 1})), 0);
         assert_eq!(unavailable(json!({"maxUnavailable": 0})), 1);
         assert_eq!(unavailable(json!({"maxUnavailable": 3})), 3);
     }

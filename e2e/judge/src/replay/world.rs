@@ -80,10 +80,7 @@ pub(crate) struct End {
 
 impl End {
     fn of(write: &Write) -> Self {
-        End {
-            at: write.received,
-            by: write.user.clone(),
-        }
+        End { at: write.received, by: write.user.clone() }
     }
 
     /// Whether the client that made a write may not have observed this end yet: another client caused it, at most
@@ -166,11 +163,7 @@ impl World {
             return;
         };
         let workload = self.workloads.entry(uid(object).to_owned()).or_default();
-        let mut version = Version {
-            at: write.done,
-            object: object.clone(),
-            replicas_at_step: 0,
-        };
+        let mut version = Version { at: write.done, object: object.clone(), replicas_at_step: 0 };
         let position = |v: &Version| (v.update_revision().to_owned(), v.step_index());
         // During a user's pause no step is entered.
         let is_held = |v: &Version| v.is_paused() && !v.has_pause_annotation();
@@ -224,9 +217,7 @@ impl World {
 
     /// The pods of a workload.
     pub(crate) fn pods_of(&self, workload: &str) -> impl Iterator<Item = &Pod> {
-        self.pods
-            .values()
-            .filter(move |pod| controller(&pod.object) == Some(workload))
+        self.pods.values().filter(move |pod| controller(&pod.object) == Some(workload))
     }
 
     /// The pods of a workload that are active in a writer's view: those that are active, and those of which the writer
@@ -314,9 +305,7 @@ impl Pod {
             return gate_is_closed(new).then_some(OngoingUpdate::Gate { changed });
         }
         match self.ongoing_update {
-            _ if changes => Some(OngoingUpdate::Restart {
-                from: restarts(&self.object),
-            }),
+            _ if changes => Some(OngoingUpdate::Restart { from: restarts(&self.object) }),
             Some(OngoingUpdate::Restart { from })
                 if restarts(new) > from && ready_since(new).is_some() =>
             {

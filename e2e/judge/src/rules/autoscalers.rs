@@ -72,11 +72,9 @@ mod tests {
         assert_eq!(scenario.verdict(), []);
         scenario.change_metadata("a", json!({GUARDED: null}), own);
         assert_eq!(scenario.verdict(), []);
-        for wrong in [
-            guard_annotations(),
-            json!({DO_NOT_DISRUPT: TRUE}),
-            json!({SAFE_TO_EVICT: "true"}),
-        ] {
+        for wrong in
+            [guard_annotations(), json!({DO_NOT_DISRUPT: TRUE}), json!({SAFE_TO_EVICT: "true"})]
+        {
             let mut scenario = scenario.clone();
             scenario.change_metadata("b", json!({GUARDED: "game"}), wrong.clone());
             assert_eq!(scenario.broken(), ["autoscalers"], "{wrong}");
@@ -92,10 +90,9 @@ mod tests {
 
     #[test]
     fn the_guard_sets_an_annotation_that_the_updated_template_no_longer_sets() {
-        for (after, broken) in [
-            (guard_annotations(), vec![]),
-            (json!({DO_NOT_DISRUPT: TRUE}), vec!["autoscalers"]),
-        ] {
+        for (after, broken) in
+            [(guard_annotations(), vec![]), (json!({DO_NOT_DISRUPT: TRUE}), vec!["autoscalers"])]
+        {
             let mut scenario = pods(json!({SAFE_TO_EVICT: "true"}));
             let guarded = json!({SAFE_TO_EVICT: "true", DO_NOT_DISRUPT: TRUE});
             scenario.change_metadata("a", json!({GUARDED: "game"}), guarded);

@@ -24,8 +24,7 @@ impl Batches {
         write: &Write,
         by_operator: bool,
     ) -> Option<Found> {
-        self.0
-            .retain(|owner| !are_all_available(world, owner, write));
+        self.0.retain(|owner| !are_all_available(world, owner, write));
         match write.resource {
             Resource::Workload => self.track_workload(write),
             Resource::Pod => {
@@ -78,10 +77,7 @@ fn are_all_available(world: &World, owner: &str, write: &Write) -> bool {
     };
     workload.seen_at(write.received).iter().any(|version| {
         let is_available = |pod: &&Pod| pod.may_be_available(write.received, version.min_ready());
-        let available: Vec<&Pod> = world
-            .pods_seen_by(write, owner)
-            .filter(is_available)
-            .collect();
+        let available: Vec<&Pod> = world.pods_seen_by(write, owner).filter(is_available).collect();
         count(&available) >= version.replicas().max(1)
     })
 }
@@ -211,11 +207,7 @@ mod tests {
         for (policy, is_broken) in [("Parallel", true), ("OrderedReady", false)] {
             let mut scenario = set(policy);
             create_all(&mut scenario, &["game-1"]);
-            assert_eq!(
-                scenario.broken().contains(&"batches"),
-                is_broken,
-                "{policy}"
-            );
+            assert_eq!(scenario.broken().contains(&"batches"), is_broken, "{policy}");
         }
         let mut scenario = set("Parallel");
         scenario.spec("user", json!({"reserveOrders": [0]}));

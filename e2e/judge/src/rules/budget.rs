@@ -13,11 +13,7 @@ use crate::replay::world::{Pod, Workload, World};
 
 /// Checks a write by the operator. `world` is the state before it.
 pub(crate) fn budget(world: &World, write: &Write) -> Option<Found> {
-    let why = if write.verb == "create" {
-        surge(world, write)
-    } else {
-        availability(world, write)
-    };
+    let why = if write.verb == "create" { surge(world, write) } else { availability(world, write) };
     Some(("budget", why?))
 }
 
@@ -32,9 +28,7 @@ fn availability(world: &World, write: &Write) -> Option<String> {
             && removals.contains(&start.purpose(world, version))
             && !is_surge(world, &start, version);
         // A pod that is ready may have players, even if it is not available yet.
-        let was_ready = start
-            .pod
-            .is_surely_available(write.received, SignedDuration::ZERO);
+        let was_ready = start.pod.is_surely_available(write.received, SignedDuration::ZERO);
         let is_lost = start.act == Act::Delete && is_on_lost_node(&start.pod.object);
         if is_scale_in || is_lost || !was_ready {
             return None;
@@ -81,10 +75,7 @@ fn others_available(world: &World, start: &Start, version: &Version, write: &Wri
 }
 
 fn surge(world: &World, write: &Write) -> Option<String> {
-    let new = write
-        .after
-        .as_ref()
-        .filter(|_| write.resource == Resource::Pod)?;
+    let new = write.after.as_ref().filter(|_| write.resource == Resource::Pod)?;
     let (owner, workload): (_, &Workload) = world.workload_of(new)?;
     // Pods that wait for their removal count as well: no pod is created while there are victims.
     let pods: Vec<&Pod> = world.pods_of(owner).filter(|it| it.is_active()).collect();
@@ -234,11 +225,7 @@ mod tests {
         scenario.open_gate("a");
         scenario.wait(12);
         scenario.close_gate("b");
-        assert_eq!(
-            scenario.broken(),
-            ["budget"],
-            "a has been ready for less than 30 seconds"
-        );
+        assert_eq!(scenario.broken(), ["budget"], "a has been ready for less than 30 seconds");
     }
 
     #[test]

@@ -40,15 +40,11 @@ pub(crate) fn completion(world: &World, write: &Write) -> Option<Found> {
 /// Why the update of a container is not complete. None if it is complete, or if the containerID contains no image.
 fn unfinished(container: &Value, statuses: &[Value], may_be_ready: bool) -> Option<String> {
     let name = text(container, "/name");
-    let status = statuses
-        .iter()
-        .find(|status| text(status, "/name") == name)?;
+    let status = statuses.iter().find(|status| text(status, "/name") == name)?;
     let running = image_in_id(status)?;
     let wanted = text(container, "/image");
     if running != wanted {
-        return Some(format!(
-            "opens the gate while {name} runs {running} instead of {wanted}"
-        ));
+        return Some(format!("opens the gate while {name} runs {running} instead of {wanted}"));
     }
     let is_ready = may_be_ready || status.get("ready") == Some(&Value::Bool(true));
     (!is_ready).then(|| format!("opens the gate while {name} is not ready"))

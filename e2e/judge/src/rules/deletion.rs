@@ -26,11 +26,7 @@ struct Action<'a> {
 
 /// Checks a write by the operator. `world` is the state before it.
 pub(crate) fn deletion(world: &World, write: &Write) -> Option<Found> {
-    let Action {
-        what,
-        is_allowed_until_deleted,
-        workload,
-    } = Action::of(world, write)?;
+    let Action { what, is_allowed_until_deleted, workload } = Action::of(world, write)?;
     let is_known = |deleted: &_| *deleted + TOLERANCE < write.received;
     let why = match workload.deleted.filter(is_known) {
         Some(deleted) => format!("{what} for a workload that was deleted at {deleted}"),
@@ -88,9 +84,7 @@ mod tests {
         ("hot patch of a pod", |it| it.hot_patch("a", "v2")),
         ("creation of a pod", |it| it.create("e", "v2")),
         ("creation of a HookRun", |it| it.run("a", "PreDelete", "")),
-        ("creation of a ControllerRevision", |it| {
-            it.record_template("v3", json!({}))
-        }),
+        ("creation of a ControllerRevision", |it| it.record_template("v3", json!({}))),
     ];
 
     /// Whether the rule finds exactly this action.

@@ -66,10 +66,8 @@ pub(crate) fn needs_no_hook(start: &Start, version: &Version, write: &Write) -> 
     {
         return true;
     }
-    let seconds = version
-        .object
-        .pointer("/spec/protection/deadlineSeconds")
-        .and_then(Value::as_i64);
+    let seconds =
+        version.object.pointer("/spec/protection/deadlineSeconds").and_then(Value::as_i64);
     let since = waiting_since(version, pod);
     match (start.act, seconds, since) {
         (Act::Delete, Some(seconds), Some(since)) => {
@@ -84,9 +82,7 @@ pub(crate) fn needs_no_hook(start: &Start, version: &Version, write: &Write) -> 
 fn waiting_since(version: &Version, pod: &Value) -> Option<Timestamp> {
     const MAX_LISTED: usize = 100;
     let waiting = version.object.pointer("/status/protection/waiting");
-    let waiting = waiting
-        .and_then(Value::as_array)
-        .map_or(&[][..], Vec::as_slice);
+    let waiting = waiting.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let listed = waiting.iter().find(|it| text(it, "/podName") == name(pod));
     match listed {
         Some(listed) => time(listed, "/since"),
@@ -209,10 +205,9 @@ mod tests {
 
     #[test]
     fn the_operator_deletes_without_a_hook_only_after_the_deadline() {
-        for (since, broken) in [
-            ("2026-01-01T00:00:00Z", vec![]),
-            ("2027-01-01T00:00:00Z", vec!["hooks"]),
-        ] {
+        for (since, broken) in
+            [("2026-01-01T00:00:00Z", vec![]), ("2027-01-01T00:00:00Z", vec!["hooks"])]
+        {
             let mut scenario = guarded(json!({"pods": "Guarded", "deadlineSeconds": 1}));
             scenario.spec("user", json!({"replicas": 2}));
             // The annotation of the pod alone shows nothing.

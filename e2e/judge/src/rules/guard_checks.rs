@@ -228,11 +228,7 @@ mod tests {
         assert_eq!(scenario.verdict(), []);
         scenario.acquire_lease();
         scenario.check_guard(true);
-        assert_eq!(
-            scenario.broken(),
-            ["settled"],
-            "checked without being applied"
-        );
+        assert_eq!(scenario.broken(), ["settled"], "checked without being applied");
     }
 
     #[test]

@@ -37,13 +37,7 @@ pub(crate) fn hooks(world: &World, write: &Write) -> Option<Found> {
             return None;
         }
         let (point, hook) = required_hook(world, &start, version)?;
-        let required = RequiredHook {
-            point,
-            hook,
-            start: &start,
-            version,
-            write,
-        };
+        let required = RequiredHook { point, hook, start: &start, version, write };
         let mut runs = world.runs.values();
         let has_passed =
             runs.any(|run| required.is_satisfied_by(run)) || required.is_recorded_on_pod(world);
@@ -96,9 +90,7 @@ impl RequiredHook<'_> {
             && (existed || continues)
             && account_namespace(&run.creator) == account_namespace(&self.write.user)
             && phase(object) == "Successful"
-            && run
-                .succeeded
-                .is_some_and(|at| self.is_fresh(at) || continues)
+            && run.succeeded.is_some_and(|at| self.is_fresh(at) || continues)
             && annotation(object, names::RUN_WORKLOAD_UID) == Some(self.start.owner)
             && self.is_run_of_hook(run)
             && self.is_right_target(annotation(object, names::RUN_TARGET).unwrap_or_default())
@@ -124,9 +116,7 @@ impl RequiredHook<'_> {
     /// API server refused to create the HookRun that it names, because the namespace is being deleted.
     fn is_recorded_on_pod(&self, world: &World) -> bool {
         let result = annotation(&self.start.pod.object, names::HOOK_RESULT);
-        let result: Value = result
-            .and_then(|it| serde_json::from_str(it).ok())
-            .unwrap_or_default();
+        let result: Value = result.and_then(|it| serde_json::from_str(it).ok()).unwrap_or_default();
         let finished = time(&result, "/finishedAt");
         let run = text(&result, "/hookRun");
         let refused = world.refused_runs.get(run);
@@ -162,23 +152,13 @@ impl RequiredHook<'_> {
             }
             (Act::CloseGate, _) => {
                 let (target, sidecars) = split(target);
-                let known = [
-                    update,
-                    self.version.stable_revision(),
-                    self.start.pod.revision(),
-                ];
+                let known = [update, self.version.stable_revision(), self.start.pod.revision()];
                 let tokens = marks(&self.start.pod.object).into_values();
                 let tokens: Vec<String> = tokens.filter_map(|mark| mark.token).collect();
                 // A change of sidecars alone keeps the pod's revision.
-                let known = if sidecars.is_empty() {
-                    &known[..2]
-                } else {
-                    &known
-                };
+                let known = if sidecars.is_empty() { &known[..2] } else { &known };
                 known.contains(&target)
-                    && sidecars
-                        .iter()
-                        .all(|it| tokens.iter().any(|token| token == it))
+                    && sidecars.iter().all(|it| tokens.iter().any(|token| token == it))
             }
             (_, Some(after)) => {
                 let (target, mut sidecars) = split(target);
@@ -192,10 +172,7 @@ impl RequiredHook<'_> {
     }
 
     fn violation(&self, world: &World) -> String {
-        let runs = world
-            .runs
-            .values()
-            .filter(|run| self.is_for_pod_and_point(run));
+        let runs = world.runs.values().filter(|run| self.is_for_pod_and_point(run));
         let runs: Vec<String> = runs
             .map(|run| {
                 let object = &run.object;
@@ -214,11 +191,7 @@ impl RequiredHook<'_> {
             self.start.act,
             self.point,
             self.hook.template,
-            if runs.is_empty() {
-                "none".to_owned()
-            } else {
-                runs.join(", ")
-            },
+            if runs.is_empty() { "none".to_owned() } else { runs.join(", ") },
         )
     }
 }
@@ -248,18 +221,14 @@ fn begins_another_change(start: &Start, write: &Write) -> bool {
     let is_other = !last.is_empty() && are_injected(last) && !are_injected(&changed);
     let record = annotation(before, names::RECORD);
     let record: Option<Value> = record.and_then(|it| serde_json::from_str(it).ok());
-    let is_unrecorded = |record: Value| {
-        changed
-            .iter()
-            .any(|it| record["containers"].get(it).is_none())
-    };
+    let is_unrecorded =
+        |record: Value| changed.iter().any(|it| record["containers"].get(it).is_none());
     is_other || record.is_some_and(is_unrecorded)
 }
 
 /// The namespace of a service account. All operators of a test have accounts in one namespace.
 fn account_namespace(user: &str) -> &str {
-    user.rsplit_once(':')
-        .map_or(user, |(namespace, _)| namespace)
+    user.rsplit_once(':').map_or(user, |(namespace, _)| namespace)
 }
 
 #[cfg(test)]

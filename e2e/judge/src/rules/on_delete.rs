@@ -32,18 +32,10 @@ mod tests {
             let mut scenario = Scenario::updating(strategy.clone());
             scenario.delete("a");
             let is_wrong = type_ == "OnDelete";
-            assert_eq!(
-                scenario.broken().contains(&"on delete"),
-                is_wrong,
-                "{type_}"
-            );
+            assert_eq!(scenario.broken().contains(&"on delete"), is_wrong, "{type_}");
             let mut scenario = Scenario::updating(strategy);
             scenario.close_gate("a");
-            assert_eq!(
-                scenario.broken().contains(&"on delete"),
-                is_wrong,
-                "{type_}"
-            );
+            assert_eq!(scenario.broken().contains(&"on delete"), is_wrong, "{type_}");
         }
     }
 

@@ -36,17 +36,12 @@ fn creation(world: &World, write: &Write) -> Option<String> {
     let is_twin = |pod: &&Pod| label(&pod.object, names::IDENTITY[2]) == Some(index);
     if let Some(twin) = world.pods_of(owner).find(is_twin) {
         let (name, twin) = (name(new), uid(&twin.object));
-        return Some(format!(
-            "creates {name} although {twin} has the same ordinal"
-        ));
+        return Some(format!("creates {name} although {twin} has the same ordinal"));
     }
     wrong_under_all(workload.seen_at(write.received), |version| {
         let ordinal = version.ordinal(name(new));
         let Some(ordinal) = ordinal.filter(|it| *it >= version.first_ordinal()) else {
-            return Some(format!(
-                "creates {} outside the range of ordinals",
-                name(new)
-            ));
+            return Some(format!("creates {} outside the range of ordinals", name(new)));
         };
         if version.is_reserved(ordinal) {
             return Some(format!("creates {}, whose ordinal is reserved", name(new)));
@@ -75,16 +70,11 @@ fn removal(world: &World, write: &Write) -> Option<String> {
             !version.is_regular(name) && version.ordinal(name).is_some_and(|it| it > ordinal)
         };
         if let Some(higher) = world.pods_of(start.owner).find(is_surplus_above) {
-            return Some(format!(
-                "deletes ordinal {ordinal} before {}",
-                name(&higher.object)
-            ));
+            return Some(format!("deletes ordinal {ordinal} before {}", name(&higher.object)));
         }
         let all = version.ordinals();
         let missing = first_unavailable(world, start.owner, version, all, write)?;
-        Some(format!(
-            "deletes ordinal {ordinal} although {missing} is not available"
-        ))
+        Some(format!("deletes ordinal {ordinal} although {missing} is not available"))
     })
 }
 
@@ -300,10 +290,7 @@ mod tests {
         scenario.wait(2);
         scenario.create("game-3", "v1");
         scenario.wait(2);
-        scenario.spec(
-            "user",
-            json!({"updateStrategy": {"partition": 2, "maxUnavailable": 4}}),
-        );
+        scenario.spec("user", json!({"updateStrategy": {"partition": 2, "maxUnavailable": 4}}));
         scenario.status(json!({"updateRevision": "v2"}));
         scenario.wait(2);
         scenario.close_gate("game-3");
@@ -317,10 +304,7 @@ mod tests {
     #[test]
     fn the_partition_is_an_ordinal() {
         let mut scenario = set("Parallel", 4);
-        scenario.spec(
-            "user",
-            json!({"updateStrategy": {"partition": 2, "maxUnavailable": 4}}),
-        );
+        scenario.spec("user", json!({"updateStrategy": {"partition": 2, "maxUnavailable": 4}}));
         scenario.status(json!({"updateRevision": "v2"}));
         scenario.wait(2);
         scenario.close_gate("game-2");

@@ -9,10 +9,7 @@ use crate::replay::world::{Pod, Workload, World};
 
 /// Checks a write by the operator. `world` is the state before it.
 pub(crate) fn partition(world: &World, write: &Write) -> Option<Found> {
-    let after = write
-        .after
-        .as_ref()
-        .filter(|_| write.resource == Resource::Pod)?;
+    let after = write.after.as_ref().filter(|_| write.resource == Resource::Pod)?;
     let is_orphan = |before: &serde_json::Value| controller(before).is_none();
     if write.before.as_deref().is_some_and(is_orphan) {
         return None;
@@ -43,10 +40,7 @@ pub(crate) fn partition(world: &World, write: &Write) -> Option<Found> {
         (updated > most)
             .then(|| format!("{updated} pods get {revision}, but step and partition allow {most}"))
     };
-    Some((
-        "partition",
-        wrong_under_all(workload.seen_at(write.received), wrong)?,
-    ))
+    Some(("partition", wrong_under_all(workload.seen_at(write.received), wrong)?))
 }
 
 /// Why a pod of a GameStatefulSet must not have the update revision: its ordinal is below the partition, or
@@ -55,9 +49,8 @@ fn wrong_ordinal(version: &Version, others: &[&Pod], pod: &str, revision: &str) 
     let ordinal = version.ordinal(pod)?;
     let first = version.first_to_update();
     if first.is_none_or(|first| ordinal < first) {
-        let allowed = first.map_or("none".to_owned(), |first| {
-            format!("only ordinals from {first}")
-        });
+        let allowed =
+            first.map_or("none".to_owned(), |first| format!("only ordinals from {first}"));
         return Some(format!(
             "updates ordinal {ordinal} to {revision}, but step and partition allow {allowed}"
         ));
@@ -99,14 +92,8 @@ mod tests {
     fn a_pod_to_be_replaced_counts_and_a_pod_to_be_scaled_in_does_not() {
         let strategy = json!({"type": "InplaceUpdate", "partition": 3, "maxUnavailable": 4});
         for (spec, broken) in [
-            (
-                json!({"scaleStrategy": {"podsToDelete": ["a"]}}),
-                vec!["partition"],
-            ),
-            (
-                json!({"replicas": 3, "updateStrategy": {"partition": 2}}),
-                vec![],
-            ),
+            (json!({"scaleStrategy": {"podsToDelete": ["a"]}}), vec!["partition"]),
+            (json!({"replicas": 3, "updateStrategy": {"partition": 2}}), vec![]),
         ] {
             let mut scenario = Scenario::updating(strategy.clone());
             update(&mut scenario, "a");

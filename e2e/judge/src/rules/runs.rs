@@ -18,10 +18,7 @@ pub(crate) fn runs(world: &World, write: &Write) -> Option<Found> {
             && point(&run.object) == point(new)
     })?;
     let (point, twin) = (point(new), name(&twin.object));
-    Some((
-        "runs",
-        format!("a second {point} run for the same pod, in addition to {twin}"),
-    ))
+    Some(("runs", format!("a second {point} run for the same pod, in addition to {twin}")))
 }
 
 #[cfg(test)]

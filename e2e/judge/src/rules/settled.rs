@@ -142,17 +142,12 @@ fn has_reached_spec(world: &World, uid: &str, workload: &Version) -> bool {
         "updatedReplicas",
         "updatedReadyReplicas",
     ];
-    let counts_match = counts
-        .iter()
-        .all(|name| number(&format!("/status/{name}")) == replicas);
+    let counts_match = counts.iter().all(|name| number(&format!("/status/{name}")) == replicas);
     let is_annotated =
         annotation(object, names::PAUSE).is_some() || annotation(object, names::RETRY).is_some();
-    let has_retry = ["preDelete", "preInplace", "postInplace"]
-        .iter()
-        .any(|point| {
-            object.pointer(&format!("/spec/{point}UpdateStrategy/retry"))
-                == Some(&Value::Bool(true))
-        });
+    let has_retry = ["preDelete", "preInplace", "postInplace"].iter().any(|point| {
+        object.pointer(&format!("/spec/{point}UpdateStrategy/retry")) == Some(&Value::Bool(true))
+    });
     let mut runs = world.runs.values();
     let has_runs = runs.any(|run| run.end.is_none() && controller(&run.object) == Some(uid));
     let pods: Vec<_> = world.pods_of(uid).collect();

@@ -43,9 +43,7 @@ fn wrong(before: &Value, after: &Value) -> Option<String> {
     let is_sidecar_update = !allowed.is_empty() && revision(before) == revision(after);
     let other = changed.iter().find(|it| !allowed.contains(it));
     let other = other.filter(|_| is_sidecar_update)?;
-    Some(format!(
-        "changes container {other} together with those of a SidecarSet"
-    ))
+    Some(format!("changes container {other} together with those of a SidecarSet"))
 }
 
 /// The revisions to which a write updates the containers of SidecarSets.

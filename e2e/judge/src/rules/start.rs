@@ -88,12 +88,7 @@ impl<'a> Start<'a> {
             Some(after) => act(&pod.object, after)?,
             None => return None,
         };
-        Some(Start {
-            act,
-            pod,
-            owner,
-            versions: workload.seen_at(write.received),
-        })
+        Some(Start { act, pod, owner, versions: workload.seen_at(write.received) })
     }
 
     /// Whether it is certain that no container of the pod runs: none runs in the stored version, and the write
@@ -127,10 +122,7 @@ impl<'a> Start<'a> {
                 false => Purpose::ScaleIn,
             };
         }
-        let active: Vec<&Pod> = world
-            .pods_of(self.owner)
-            .filter(|p| p.is_active())
-            .collect();
+        let active: Vec<&Pod> = world.pods_of(self.owner).filter(|p| p.is_active()).collect();
         if count(&active) > version.replicas() + surge(&active, version) {
             Purpose::ScaleIn
         } else if must_be_replaced || version.is_in_pods_to_delete(name(&self.pod.object)) {
@@ -164,9 +156,7 @@ fn surge(active: &[&Pod], version: &Version) -> i64 {
     if !version.is_rolling() || version.is_paused() || is_in_place || has_no_surge {
         return 0;
     }
-    let old = active
-        .iter()
-        .filter(|pod| pod.revision() != version.update_revision());
+    let old = active.iter().filter(|pod| pod.revision() != version.update_revision());
     let kept = (version.replicas() - version.max_updated()).max(0);
     let excess = (old.count() as i64 - kept).max(0);
     version.max_surge().min(excess)
@@ -189,9 +179,7 @@ fn waits_for_removal(world: &World, pod: &Pod) -> bool {
         run.end.is_none()
             && point(object) == "PreDelete"
             && annotation(object, names::RUN_POD_UID) == Some(uid(&pod.object))
-            && annotation(object, names::RUN_TARGET)
-                .unwrap_or_default()
-                .is_empty()
+            && annotation(object, names::RUN_TARGET).unwrap_or_default().is_empty()
     })
 }
 

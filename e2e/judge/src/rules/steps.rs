@@ -47,10 +47,7 @@ impl Pauses {
         let (Some(before), Some(after)) = (&write.before, &write.after) else {
             return Vec::new();
         };
-        let (before, after) = (
-            Version::of(before, write.done),
-            Version::of(after, write.done),
-        );
+        let (before, after) = (Version::of(before, write.done), Version::of(after, write.done));
         let workload = self.0.entry(uid(&after.object).to_owned()).or_default();
         let mut wrong: Vec<String> = Vec::new();
         if by_operator && after.is_promoted() && !before.is_promoted() {
@@ -122,9 +119,7 @@ impl WorkloadPause {
             return Some(format!("the step index decreases from {old} to {new}"));
         }
         if is_held_by_a_user(world, after, write) {
-            return Some(format!(
-                "goes from step {old} to {new} during a user's pause"
-            ));
+            return Some(format!("goes from step {old} to {new} during a user's pause"));
         }
         if after.is_promoted() && !after.is_paused() {
             return None;
@@ -199,21 +194,14 @@ impl Pause {
 const STEPS: &str = "/spec/updateStrategy/canary";
 
 fn field(workload: &Version, pointer: &str) -> Value {
-    workload
-        .object
-        .pointer(pointer)
-        .cloned()
-        .unwrap_or_default()
+    workload.object.pointer(pointer).cloned().unwrap_or_default()
 }
 
 /// Whether a write came from `kubectl apply`, whose `paused: false` is not a request to resume.
 fn is_apply(write: &Write) -> bool {
     let query = write.uri.split_once('?').map_or("", |(_, query)| query);
     query.split('&').any(|pair| {
-        matches!(
-            pair,
-            "fieldManager=kubectl-client-side-apply" | "fieldManager=kubectl"
-        )
+        matches!(pair, "fieldManager=kubectl-client-side-apply" | "fieldManager=kubectl")
     })
 }
 
@@ -221,9 +209,7 @@ fn is_apply(write: &Write) -> bool {
 fn has_passed(world: &World, workload: &Version, index: usize) -> bool {
     world.runs.values().any(|run| {
         let object = &run.object;
-        let revision = names::RUN_REVISION
-            .iter()
-            .find_map(|key| label(object, key));
+        let revision = names::RUN_REVISION.iter().find_map(|key| label(object, key));
         let step = label(object, names::RUN_STEP).and_then(|step| step.parse().ok());
         revision == Some(workload.update_revision())
             && step == Some(index)
@@ -278,10 +264,7 @@ mod tests {
 
     #[test]
     fn a_pause_step_is_not_skipped() {
-        let mut scenario = at_step(
-            json!([{"partition": 1}, {"pause": {}}, {"partition": 0}]),
-            0,
-        );
+        let mut scenario = at_step(json!([{"partition": 1}, {"pause": {}}, {"partition": 0}]), 0);
         go_to(&mut scenario, 2);
         assert_eq!(scenario.broken(), ["steps"]);
     }

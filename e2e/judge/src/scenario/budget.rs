@@ -28,14 +28,7 @@ impl Scenario {
         if let Some((_, version)) = &unchanged {
             self.log.version = version - 1;
         }
-        self.log.write(
-            OPERATOR,
-            "patch",
-            "poddisruptionbudgets",
-            "",
-            BUDGET,
-            budget.clone(),
-        );
+        self.log.write(OPERATOR, "patch", "poddisruptionbudgets", "", BUDGET, budget.clone());
         self.budget = Some((budget, self.log.version));
         self.log.version = self.log.version.max(newest);
     }
@@ -48,22 +41,14 @@ impl Scenario {
     /// A user deletes the budget of the workload.
     pub(crate) fn delete_budget_by(&mut self, user: &str) {
         let gone = json!({"kind": "Status"});
-        self.log
-            .write(user, "delete", "poddisruptionbudgets", "", BUDGET, gone);
+        self.log.write(user, "delete", "poddisruptionbudgets", "", BUDGET, gone);
         self.budget = None;
     }
 
     /// The operator checks whether the guard is in force.
     pub(crate) fn check_guard(&mut self, is_in_force: bool) {
         let status = json!({"kind": "Status"});
-        self.log.write(
-            OPERATOR,
-            "delete",
-            "poddisruptionbudgets",
-            "",
-            BUDGET,
-            status,
-        );
+        self.log.write(OPERATOR, "delete", "poddisruptionbudgets", "", BUDGET, status);
         let event = self.log.events.last_mut().expect("an event");
         event.uri.push_str("?dryRun=All");
         if is_in_force {

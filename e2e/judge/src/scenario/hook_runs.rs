@@ -58,13 +58,8 @@ impl Scenario {
     fn end_run(&mut self, pod: &str, point: &str, phase: &str, at: Timestamp) {
         let mut run = self.runs[&format!("{pod}/{point}")].clone();
         run["status"] = json!({"phase": phase, "finishedAt": at});
-        let name = run["metadata"]["name"]
-            .as_str()
-            .unwrap_or_default()
-            .to_owned();
-        let run = self
-            .log
-            .write(OPERATOR, "patch", "hookruns", "status", &name, run);
+        let name = run["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let run = self.log.write(OPERATOR, "patch", "hookruns", "status", &name, run);
         self.runs.insert(format!("{pod}/{point}"), run);
     }
 
@@ -96,10 +91,7 @@ impl Scenario {
     /// A user deletes a HookRun.
     pub(crate) fn delete_run_by(&mut self, user: &str, pod: &str, point: &str) {
         let run = self.runs.remove(&format!("{pod}/{point}")).expect("a run");
-        let name = run["metadata"]["name"]
-            .as_str()
-            .unwrap_or_default()
-            .to_owned();
+        let name = run["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let gone = json!({"kind": "Status"});
         self.log.write(user, "delete", "hookruns", "", &name, gone);
     }

@@ -61,8 +61,7 @@ impl Log {
             "requestReceivedTimestamp": self.now - SignedDuration::from_millis(5),
             "stageTimestamp": self.now,
         });
-        self.events
-            .push(serde_json::from_value(event).expect("an event"));
+        self.events.push(serde_json::from_value(event).expect("an event"));
         answer
     }
 }

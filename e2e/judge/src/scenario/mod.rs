@@ -84,9 +84,7 @@ impl Scenario {
         };
         let created = scenario.workload.clone();
         let plural = scenario.plural();
-        scenario.workload = scenario
-            .log
-            .write("user", "create", &plural, "", GAME, created);
+        scenario.workload = scenario.log.write("user", "create", &plural, "", GAME, created);
         scenario.status(json!({"updateRevision": "v1", "canary": {"revision": "v1"}}));
         scenario
     }
@@ -103,28 +101,24 @@ impl Scenario {
             "kind": "PersistentVolumeClaim",
             "metadata": {"name": name, "uid": name, "ownerReferences": [owner]},
         });
-        self.log
-            .write(OPERATOR, "patch", "persistentvolumeclaims", "", name, claim);
+        self.log.write(OPERATOR, "patch", "persistentvolumeclaims", "", name, claim);
     }
 
     /// The operator deletes a claim.
     pub(crate) fn delete_claim(&mut self, name: &str) {
         let gone = json!({"kind": "Status"});
-        self.log
-            .write(OPERATOR, "delete", "persistentvolumeclaims", "", name, gone);
+        self.log.write(OPERATOR, "delete", "persistentvolumeclaims", "", name, gone);
     }
 
     /// The operator deletes a ControllerRevision.
     pub(crate) fn delete_revision(&mut self, name: &str) {
         let gone = json!({"kind": "Status"});
-        self.log
-            .write(OPERATOR, "delete", "controllerrevisions", "", name, gone);
+        self.log.write(OPERATOR, "delete", "controllerrevisions", "", name, gone);
     }
 
     /// The operator writes an event. The log contains no body of it.
     pub(crate) fn write_event(&mut self) {
-        self.log
-            .write(OPERATOR, "create", "events", "", "event", json!({}));
+        self.log.write(OPERATOR, "create", "events", "", "event", json!({}));
     }
 
     /// Lets time pass.
@@ -139,17 +133,13 @@ impl Scenario {
 
     fn write_workload(&mut self, user: &str, subresource: &str) {
         let (workload, plural) = (self.workload.clone(), self.plural());
-        self.workload = self
-            .log
-            .write(user, "patch", &plural, subresource, GAME, workload);
+        self.workload = self.log.write(user, "patch", &plural, subresource, GAME, workload);
     }
 
     /// A user patches the spec of the workload.
     pub(crate) fn spec(&mut self, user: &str, patch: Value) {
         merge(&mut self.workload["spec"], &patch);
-        let generation = self.workload["metadata"]["generation"]
-            .as_i64()
-            .unwrap_or(0);
+        let generation = self.workload["metadata"]["generation"].as_i64().unwrap_or(0);
         self.workload["metadata"]["generation"] = json!(generation + 1);
         self.write_workload(user, "");
     }
@@ -184,9 +174,7 @@ impl Scenario {
     pub(crate) fn apply(&mut self, patch: Value) {
         self.spec("user", patch);
         if let Some(event) = self.log.events.last_mut() {
-            event
-                .uri
-                .push_str("?fieldManager=kubectl-client-side-apply");
+            event.uri.push_str("?fieldManager=kubectl-client-side-apply");
         }
     }
 
@@ -210,8 +198,7 @@ impl Scenario {
             "kind": "Lease", "metadata": {"name": "gamekeeper"},
             "spec": {"holderIdentity": "x", "acquireTime": self.log.now},
         });
-        self.log
-            .write(OPERATOR, "update", "leases", "", "gamekeeper", lease);
+        self.log.write(OPERATOR, "update", "leases", "", "gamekeeper", lease);
     }
 
     /// The operator reports a settled workload.
@@ -239,14 +226,7 @@ impl Scenario {
             "metadata": {"name": revision, "ownerReferences": [{"controller": true, "uid": GAME}]},
             "data": {"spec": {"template": template}},
         });
-        self.log.write(
-            OPERATOR,
-            "create",
-            "controllerrevisions",
-            "",
-            revision,
-            revision_object,
-        );
+        self.log.write(OPERATOR, "create", "controllerrevisions", "", revision, revision_object);
     }
 
     /// The violations that the judge finds.

@@ -26,10 +26,7 @@ pub struct Bare<'a> {
 impl<'a> Bare<'a> {
     /// A client for the pods of a namespace.
     pub fn new(client: Client, namespace: &str, pods: &'a Pods) -> Self {
-        Bare {
-            api: Api::namespaced(client, namespace),
-            pods,
-        }
+        Bare { api: Api::namespaced(client, namespace), pods }
     }
 
     /// Creates all pods from a template.
@@ -55,12 +52,8 @@ impl<'a> Bare<'a> {
         for_each(MAX_UNAVAILABLE, async |name| {
             let patch = json!({"spec": {"containers": [{"name": "game", "image": image}]}});
             let patch = Patch::Strategic(&patch);
-            self.api
-                .patch(&name, &PatchParams::default(), &patch)
-                .await?;
-            self.pods
-                .until("updated", |pods| pods.is_ready(&name, image))
-                .await
+            self.api.patch(&name, &PatchParams::default(), &patch).await?;
+            self.pods.until("updated", |pods| pods.is_ready(&name, image)).await
         })
         .await
     }

@@ -46,11 +46,7 @@ struct Phase {
 
 /// Measures this number of pods.
 pub async fn measure(plane: &'static ControlPlane, pods: usize) -> Result<Measured> {
-    let mut measured = Measured {
-        pods,
-        plain: Vec::new(),
-        guarded: Vec::new(),
-    };
+    let mut measured = Measured { pods, plain: Vec::new(), guarded: Vec::new() };
     for round in 1..=ROUNDS {
         let game = Game::in_place(0).pre_delete("test");
         eprintln!("round {round} of {ROUNDS}: {pods} pods with a hook, not guarded");
@@ -58,9 +54,7 @@ pub async fn measure(plane: &'static ControlPlane, pods: usize) -> Result<Measur
         measured.plain.push(life(plane, &name, &game, pods).await?);
         eprintln!("round {round} of {ROUNDS}: {pods} pods with a hook, guarded");
         let (name, game) = (format!("bench-guarded-{round}"), game.guarded());
-        measured
-            .guarded
-            .push(life(plane, &name, &game, pods).await?);
+        measured.guarded.push(life(plane, &name, &game, pods).await?);
     }
     Ok(measured)
 }
@@ -72,8 +66,7 @@ async fn life(plane: &'static ControlPlane, name: &str, game: &Game, pods: usize
     let value = "admission.guardedPods=true";
     install(&case, value, "guard", &[&case.namespace]).await?;
     case.hooks.answer("/", Answer::Json(json!({"age": 45})));
-    case.apply(hook_template("test", &case.hooks.url("/")))
-        .await?;
+    case.apply(hook_template("test", &case.hooks.url("/"))).await?;
     case.apply(game).await?;
     let is_guarded = game.to_string().contains("\"Guarded\"");
     eventually("the workload has settled", LIMIT, async || {
@@ -83,19 +76,12 @@ async fn life(plane: &'static ControlPlane, name: &str, game: &Game, pods: usize
     })
     .await?;
     let watched = Pods::watch(plane.client(), &case.namespace);
-    let creation = phase(&case, pods, async || {
-        watched.until_ready(pods, "game:v1").await
-    });
+    let creation = phase(&case, pods, async || watched.until_ready(pods, "game:v1").await);
     let creation = creation.await?;
     let query = "pods?labelSelector=gamekeeper.tkex.tencent.com/guarded";
     let labeled = case.list(query).await?.len();
-    ensure!(
-        labeled == if is_guarded { pods } else { 0 },
-        "{labeled} labeled pods"
-    );
-    let deletion = phase(&case, 0, async || {
-        watched.until("deleted", |pods| pods.len() == 0).await
-    });
+    ensure!(labeled == if is_guarded { pods } else { 0 }, "{labeled} labeled pods");
+    let deletion = phase(&case, 0, async || watched.until("deleted", |pods| pods.len() == 0).await);
     let deletion = deletion.await?;
     case.operator.terminate().await?;
     uninstall(&case, "guard").await?;
@@ -117,10 +103,7 @@ async fn phase(
     until_done().await?;
     let time = start.elapsed();
     let after = until_quiet(|| own_writes(case), |writes| writes).await?;
-    Ok(Phase {
-        time,
-        writes: after.since(&before),
-    })
+    Ok(Phase { time, writes: after.since(&before) })
 }
 
 /// The operator's writes so far, except to its lease.

@@ -74,10 +74,7 @@ pub async fn measure(plane: &'static ControlPlane, runs: usize) -> Result<Measur
     let memory = case.operator.memory()?.saturating_sub(memory);
     eventually("all runs have ended", LIMIT, async || {
         let list = api.list(&Default::default()).await?;
-        let ended = list
-            .iter()
-            .filter(|run| run.data["status"]["phase"] == "Successful")
-            .count();
+        let ended = list.iter().filter(|run| run.data["status"]["phase"] == "Successful").count();
         ensure!(ended == runs, "{ended} runs");
         Ok(())
     })
@@ -95,16 +92,7 @@ pub async fn measure(plane: &'static ControlPlane, runs: usize) -> Result<Measur
     };
     let mut lags: Vec<Duration> = created.into_iter().filter_map(lag).collect();
     lags.sort();
-    Ok(Measured {
-        runs,
-        lags,
-        time,
-        creations,
-        raw_writes,
-        status_writes,
-        memory,
-        processor,
-    })
+    Ok(Measured { runs, lags, time, creations, raw_writes, status_writes, memory, processor })
 }
 
 /// Waits until a first run has ended, which shows that the operator is the leader and works.
@@ -114,10 +102,7 @@ async fn warm_up(api: &Api<DynamicObject>, url: &str, calls: &Calls) -> Result<(
     let name = created.metadata.name.unwrap_or_default();
     eventually("the operator works", LIMIT, async || {
         let run = api.get(&name).await?;
-        ensure!(
-            run.data["status"]["phase"] == "Successful",
-            "{name} is still running"
-        );
+        ensure!(run.data["status"]["phase"] == "Successful", "{name} is still running");
         Ok(())
     })
     .await?;
@@ -134,10 +119,7 @@ fn lock(calls: &Calls) -> MutexGuard<'_, HashMap<String, Vec<Instant>>> {
 async fn serve(calls: Calls) -> Result<String> {
     let answer = async |State(calls): State<Calls>, uri: Uri| {
         let now = Instant::now();
-        lock(&calls)
-            .entry(uri.path().to_owned())
-            .or_default()
-            .push(now);
+        lock(&calls).entry(uri.path().to_owned()).or_default().push(now);
         r#"{"age":45}"#
     };
     let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -185,8 +167,7 @@ async fn raw_writes(api: &Api<DynamicObject>, runs: usize) -> Result<f64> {
             let patch = json!({"status": {"message": "written again"}});
             let patch = Patch::Merge(&patch);
             let name = format!("run-{index}");
-            api.patch_status(&name, &PatchParams::default(), &patch)
-                .await?;
+            api.patch_status(&name, &PatchParams::default(), &patch).await?;
             anyhow::Ok(())
         })
         .buffer_unordered(CONCURRENCY)
@@ -198,10 +179,7 @@ async fn raw_writes(api: &Api<DynamicObject>, runs: usize) -> Result<f64> {
 impl Measured {
     fn lag(&self, percent: usize) -> Duration {
         let last = self.lags.len().saturating_sub(1);
-        self.lags
-            .get(last * percent / 100)
-            .copied()
-            .unwrap_or_default()
+        self.lags.get(last * percent / 100).copied().unwrap_or_default()
     }
 }
 
@@ -216,15 +194,9 @@ impl fmt::Display for Measured {
             ("creations", format!("{:.0}/s", self.creations)),
             (
                 "status writes",
-                format!(
-                    "{:.0}/s",
-                    self.status_writes as f64 / self.time.as_secs_f64()
-                ),
+                format!("{:.0}/s", self.status_writes as f64 / self.time.as_secs_f64()),
             ),
-            (
-                "status writes of a bare client",
-                format!("{:.0}/s", self.raw_writes),
-            ),
+            ("status writes of a bare client", format!("{:.0}/s", self.raw_writes)),
             (
                 "status writes per measurement",
                 format!("{:.2}", self.status_writes as f64 / measurements),
@@ -235,17 +207,10 @@ impl fmt::Display for Measured {
             ),
             (
                 "CPU time per measurement",
-                format!(
-                    "{:.0} µs",
-                    self.processor.as_secs_f64() * 1e6 / measurements
-                ),
+                format!("{:.0} µs", self.processor.as_secs_f64() * 1e6 / measurements),
             ),
         ];
-        writeln!(
-            f,
-            "| {} HookRuns of {MEASUREMENTS} measurements | |",
-            self.runs
-        )?;
+        writeln!(f, "| {} HookRuns of {MEASUREMENTS} measurements | |", self.runs)?;
         writeln!(f, "|---|---|")?;
         for (name, value) in rows {
             writeln!(f, "| {name} | {value} |")?;

@@ -82,10 +82,8 @@ impl fmt::Display for Measured {
         let series = [("kill -9", &self.killed), ("SIGTERM", &self.terminated)];
         for (name, times) in series {
             let seconds_at = |index: usize| times.get(index).map_or(0.0, Duration::as_secs_f64);
-            let (median, worst) = (
-                seconds_at(times.len() / 2),
-                seconds_at(times.len().saturating_sub(1)),
-            );
+            let (median, worst) =
+                (seconds_at(times.len() / 2), seconds_at(times.len().saturating_sub(1)));
             writeln!(f, "| {name} | {median:.2} s | {worst:.2} s |")?;
         }
         Ok(())

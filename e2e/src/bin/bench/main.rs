@@ -119,10 +119,7 @@ async fn measure_rounds(
     subjects: &'static [Subject],
     rounds: usize,
 ) -> Result<Report> {
-    let mut report = Report {
-        subjects,
-        rounds: Vec::new(),
-    };
+    let mut report = Report { subjects, rounds: Vec::new() };
     for number in 1..=rounds {
         let mut round = Round::default();
         for &subject in subjects {

@@ -83,11 +83,7 @@ impl Pods {
                 eprintln!("watching pods: {error}");
             }
         });
-        Pods {
-            states,
-            changed,
-            task,
-        }
+        Pods { states, changed, task }
     }
 
     /// Waits until a condition holds for the pods.
@@ -132,9 +128,7 @@ fn follow(states: &Mutex<PodStates>, event: Event<Pod>) {
 fn ready_image(pod: &Pod) -> Option<String> {
     let status = pod.status.as_ref()?;
     let conditions = status.conditions.as_ref()?;
-    let is_ready = conditions
-        .iter()
-        .any(|c| c.type_ == "Ready" && c.status == "True");
+    let is_ready = conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True");
     let container = status.container_statuses.as_ref()?.first()?;
     is_ready.then(|| container.image.clone())
 }

@@ -29,8 +29,7 @@ const PHASES: [(&str, Pick); 3] = [
 
 fn result_of(round: &Round, subject: Subject) -> Option<&Measured> {
     let mut all = round.iter();
-    all.find(|(found, _)| *found == subject)
-        .map(|(_, measured)| measured)
+    all.find(|(found, _)| *found == subject).map(|(_, measured)| measured)
 }
 
 /// Pods per second; NaN if the phase was not measured.
@@ -50,10 +49,7 @@ pub fn median(mut values: Vec<f64>) -> f64 {
 
 impl Report {
     fn median(&self, subject: Subject, value: impl Fn(&Measured) -> f64) -> f64 {
-        let measured = self
-            .rounds
-            .iter()
-            .filter_map(|round| result_of(round, subject));
+        let measured = self.rounds.iter().filter_map(|round| result_of(round, subject));
         median(measured.map(value).collect())
     }
 
@@ -65,11 +61,7 @@ impl Report {
     }
 
     fn fmt_rates(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "| pods/s |{}",
-            PHASES.map(|(name, _)| format!(" {name} |")).concat()
-        )?;
+        writeln!(f, "| pods/s |{}", PHASES.map(|(name, _)| format!(" {name} |")).concat())?;
         writeln!(f, "|---|---|---|---|")?;
         for &subject in self.subjects {
             let cells = PHASES.map(|(_, pick)| {
@@ -93,11 +85,7 @@ impl Report {
     }
 
     fn fmt_writes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "| writes per pod |{}",
-            PHASES.map(|(name, _)| format!(" {name} |")).concat()
-        )?;
+        writeln!(f, "| writes per pod |{}", PHASES.map(|(name, _)| format!(" {name} |")).concat())?;
         writeln!(f, "|---|---|---|---|")?;
         for &subject in self.subjects {
             let cells = PHASES.map(|(_, pick)| {
@@ -137,12 +125,8 @@ impl fmt::Display for Report {
         self.fmt_writes(f)?;
         let ours = self.subjects.iter().rfind(|it| it.is_ours());
         let ours = ours.copied().unwrap_or(Subject::Plain);
-        let memory = self.median(ours, |measured| {
-            measured.memory.unwrap_or(0) as f64 / PODS as f64 / 1024.0
-        });
-        writeln!(
-            f,
-            "\nMemory of the operator: {memory:.1} kB more per pod, garbage included."
-        )
+        let memory = self
+            .median(ours, |measured| measured.memory.unwrap_or(0) as f64 / PODS as f64 / 1024.0);
+        writeln!(f, "\nMemory of the operator: {memory:.1} kB more per pod, garbage included.")
     }
 }

@@ -59,13 +59,8 @@ pub struct Measured {
 
 impl Subject {
     /// The subjects of `bench deployments`, in the order of measurement. Subjects that are compared are adjacent.
-    pub const DEPLOYMENTS: [Subject; 5] = [
-        Subject::BareGated,
-        Subject::Gated,
-        Subject::Bare,
-        Subject::Plain,
-        Subject::Deployment,
-    ];
+    pub const DEPLOYMENTS: [Subject; 5] =
+        [Subject::BareGated, Subject::Gated, Subject::Bare, Subject::Plain, Subject::Deployment];
     /// The subjects of `bench sets`.
     pub const SETS: [Subject; 3] = [Subject::BareGated, Subject::Set, Subject::StatefulSet];
 
@@ -113,11 +108,8 @@ impl Subject {
         if !self.is_ours() {
             case.operator.terminate().await?;
         }
-        let run = Run {
-            pods: Pods::watch(plane.client(), &case.namespace),
-            subject: self,
-            case: &case,
-        };
+        let run =
+            Run { pods: Pods::watch(plane.client(), &case.namespace), subject: self, case: &case };
         let measured = run.measure().await?;
         if case.operator.is_running() {
             case.operator.terminate().await?;
@@ -172,15 +164,8 @@ impl Run<'_> {
             _ => Some(self.phase(async || self.update().await).await?),
         };
         let delete = self.phase(async || self.delete().await).await?;
-        let memory = before
-            .zip(after)
-            .map(|(before, after)| after.saturating_sub(before));
-        Ok(Measured {
-            create,
-            update,
-            delete,
-            memory,
-        })
+        let memory = before.zip(after).map(|(before, after)| after.saturating_sub(before));
+        Ok(Measured { create, update, delete, memory })
     }
 
     async fn phase(&self, work: impl AsyncFn() -> Result<()>) -> Result<Phase> {
@@ -207,9 +192,7 @@ impl Run<'_> {
             // This process sets no user agent, so its writes are those that no known client has made.
             Subject::Bare | Subject::BareGated => {
                 let others = ["kwok", "kube-", "kubectl"];
-                !others
-                    .iter()
-                    .any(|other| event.user_agent.starts_with(other))
+                !others.iter().any(|other| event.user_agent.starts_with(other))
             }
         };
         // An operator keeps renewing its lease, which is not part of the measured work.
@@ -239,9 +222,7 @@ impl Run<'_> {
             }
             Subject::Set => {
                 let set = Game::parallel(0).updated_by("InplaceUpdate");
-                self.case
-                    .apply(set.max_unavailable(MAX_UNAVAILABLE))
-                    .await?
+                self.case.apply(set.max_unavailable(MAX_UNAVAILABLE)).await?
             }
             Subject::Deployment => self.case.apply(deployment()).await?,
             Subject::StatefulSet => self.case.apply(stateful_set()).await?,

@@ -55,11 +55,7 @@ async fn play(stage: &Stage, rollouts: usize) -> Result<Measured> {
     eprintln!("{rollouts} rollouts under {} attacks", ATTACKS.len());
     attacked.push(("all at once", measure_next(ATTACKS).await?));
     ensure!(stage.lease().await? == lease, "the lease was lost");
-    Ok(Measured {
-        alone,
-        attacked,
-        peak: stage.operator.peak_memory()?,
-    })
+    Ok(Measured { alone, attacked, peak: stage.operator.peak_memory()? })
 }
 
 /// Measures rollouts while these attacks run.

@@ -131,9 +131,7 @@ pub fn growth(samples: &[Sample]) -> Result<Vec<String>> {
             let before = first.iter().map(|it| pick(it)[index]).max().unwrap_or(0);
             let after = last.iter().map(|it| pick(it)[index]).min().unwrap_or(0);
             if after > before + before / 20 + slack {
-                grown.push(format!(
-                    "the {replica}'s {name} grew from {before} to {after}"
-                ));
+                grown.push(format!("the {replica}'s {name} grew from {before} to {after}"));
             }
         }
     }
@@ -156,10 +154,7 @@ mod tests {
     #[test]
     fn steady_growth_is_found_and_a_peak_is_not() {
         let grown = growth(&samples(|round| 50_000_000 + round * 2_000_000)).expect("enough");
-        assert_eq!(
-            grown,
-            ["the leader's memory grew from 56000000 to 66000000"]
-        );
+        assert_eq!(grown, ["the leader's memory grew from 56000000 to 66000000"]);
         let peak = samples(|round| if round == 10 { 90_000_000 } else { 50_000_000 });
         assert!(growth(&peak).expect("enough").is_empty());
     }
@@ -180,9 +175,6 @@ mod tests {
              workqueue_depth_max 9\nprocess_open_fds 30\n"
                 .to_owned(),
         );
-        assert_eq!(
-            (page.queued(), page.descriptors(), page.series()),
-            (3, 30, 4)
-        );
+        assert_eq!((page.queued(), page.descriptors(), page.series()), (3, 30, 4));
     }
 }

@@ -107,21 +107,13 @@ impl<'a> Fleet<'a> {
             let template = hook_template(CHECK, &hooks.url("/check"));
             plane.create(&templates, &template).await?;
         }
-        plane
-            .create(&format!("{API}/sidecarsets"), &sidecar_set())
-            .await?;
+        plane.create(&format!("{API}/sidecarsets"), &sidecar_set()).await?;
         let workloads = (0..WORKLOADS).map(|place| Workload { place, number: 0 });
         let workloads: Vec<Workload> = workloads.collect();
         for workload in &workloads {
-            plane
-                .create(&workload.collection(), &workload.manifest().into())
-                .await?;
+            plane.create(&workload.collection(), &workload.manifest().into()).await?;
         }
-        Ok(Self {
-            plane,
-            _hooks: hooks,
-            workloads,
-        })
+        Ok(Self { plane, _hooks: hooks, workloads })
     }
 
     /// Changes each workload, and in every fourth round the sidecars, and waits until all pods are as wanted again.
@@ -147,9 +139,7 @@ impl<'a> Fleet<'a> {
                     self.plane.delete(&workload.path()).await?;
                     deleted.push(workload.path());
                     workload.number += 1;
-                    self.plane
-                        .create(&workload.collection(), &workload.manifest().into())
-                        .await?;
+                    self.plane.create(&workload.collection(), &workload.manifest().into()).await?;
                 }
             }
         }

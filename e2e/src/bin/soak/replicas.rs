@@ -45,10 +45,7 @@ impl Replicas {
             operator.start().await?;
             anyhow::Ok(operator)
         };
-        Ok(Self {
-            operators: [start("a").await?, start("b").await?],
-            earlier_requests: 0,
-        })
+        Ok(Self { operators: [start("a").await?, start("b").await?], earlier_requests: 0 })
     }
 
     /// The index of the leader.

@@ -123,13 +123,7 @@ impl Actor {
             Actor::Drain => {
                 self.kubectl(
                     case,
-                    &[
-                        "drain",
-                        node,
-                        "--ignore-daemonsets",
-                        "--force",
-                        DRAIN_TIMEOUT,
-                    ],
+                    &["drain", node, "--ignore-daemonsets", "--force", DRAIN_TIMEOUT],
                 )
                 .await?;
             }
@@ -153,9 +147,7 @@ impl Actor {
             Actor::Preempt => {
                 let rival = rival(case, node).to_string();
                 // A namespace that is being deleted accepts no pods.
-                let _ = self
-                    .kubectl_with(case, &["create", "-f", "-"], &rival)
-                    .await;
+                let _ = self.kubectl_with(case, &["create", "-f", "-"], &rival).await;
             }
             Actor::DeleteWorkload(cascade) => {
                 let cascade = match cascade {
@@ -163,8 +155,7 @@ impl Actor {
                     Cascade::Foreground => "--cascade=foreground",
                 };
                 let workload = scene.variant.workload(scene.kind);
-                self.kubectl(case, &["delete", &workload, cascade, "--wait=false"])
-                    .await?;
+                self.kubectl(case, &["delete", &workload, cascade, "--wait=false"]).await?;
             }
             Actor::DeleteNamespace => {
                 let delete = ["delete", "namespace", &case.namespace, "--wait=false"];
@@ -181,17 +172,11 @@ impl Actor {
     async fn kubectl_with(self, case: &Case, args: &[&str], stdin: &str) -> Result<String> {
         let user = format!("--as={}", self.user());
         let impersonation = [user.as_str(), "--as-group=system:masters"];
-        case.kubectl_with(&[args, &impersonation].concat(), stdin)
-            .await
+        case.kubectl_with(&[args, &impersonation].concat(), stdin).await
     }
 
     async fn drain_by_deletion(self, case: &Case, node: &str) {
-        let options = [
-            "--ignore-daemonsets",
-            "--force",
-            "--disable-eviction",
-            DRAIN_TIMEOUT,
-        ];
+        let options = ["--ignore-daemonsets", "--force", "--disable-eviction", DRAIN_TIMEOUT];
         let drain = [&["drain", node][..], &options].concat();
         while self.kubectl(case, &drain).await.is_err() {
             sleep(RETRY_AFTER).await;
@@ -214,8 +199,7 @@ impl Actor {
         });
         let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}/eviction");
         let create = ["create", "--raw", &path, "-f", "-"];
-        self.kubectl_with(case, &create, &eviction.to_string())
-            .await
+        self.kubectl_with(case, &create, &eviction.to_string()).await
     }
 
     async fn taint(self, case: &Case, node: &str, taint: &str) -> Result<()> {

@@ -125,43 +125,14 @@ mod tests {
         let cases = [
             (vec![], Actor::Evict.user(), "kubectl", Actor::Evict.name()),
             (vec![], OPERATOR.to_owned(), "gamekeeper", OWN_CONTROLLER),
-            (
-                vec![namespace],
-                "admin".to_owned(),
-                "generic-garbage-collector",
-                namespace.name(),
-            ),
-            (
-                vec![namespace],
-                "admin".to_owned(),
-                "namespace-controller",
-                namespace.name(),
-            ),
-            (
-                vec![Actor::Taint],
-                "admin".to_owned(),
-                "node-controller",
-                Actor::Taint.name(),
-            ),
-            (
-                vec![Actor::Preempt],
-                "admin".to_owned(),
-                "kube-scheduler",
-                Actor::Preempt.name(),
-            ),
-            (
-                vec![],
-                "admin".to_owned(),
-                "replicaset-controller",
-                OWN_CONTROLLER,
-            ),
+            (vec![namespace], "admin".to_owned(), "generic-garbage-collector", namespace.name()),
+            (vec![namespace], "admin".to_owned(), "namespace-controller", namespace.name()),
+            (vec![Actor::Taint], "admin".to_owned(), "node-controller", Actor::Taint.name()),
+            (vec![Actor::Preempt], "admin".to_owned(), "kube-scheduler", Actor::Preempt.name()),
+            (vec![], "admin".to_owned(), "replicaset-controller", OWN_CONTROLLER),
         ];
         for (actors, user, agent, expected) in cases {
-            assert_eq!(
-                culprit_of(&actors, &user, &controller(agent)),
-                expected,
-                "{agent}"
-            );
+            assert_eq!(culprit_of(&actors, &user, &controller(agent)), expected, "{agent}");
         }
         let stranger = culprit_of(&[], "admin", "kube-scheduler/v1");
         assert_eq!(stranger, "admin (kube-scheduler/v1)");

@@ -80,10 +80,7 @@ impl Table {
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let headings = Variant::ALL.map(|it| it.to_string()).join(" | ");
-        writeln!(
-            f,
-            "| matches ended by | {headings} |\n|---|---|---|---|---|"
-        )?;
+        writeln!(f, "| matches ended by | {headings} |\n|---|---|---|---|---|")?;
         for name in self.names() {
             let count_in = |it: &Record| it.ended.get(&name).copied().unwrap_or(0);
             writeln!(f, "{}", self.row(&name, count_in))?;
@@ -95,11 +92,7 @@ impl fmt::Display for Table {
         writeln!(f, "{}", self.row("kills of the operator", |it| it.kills))?;
         writeln!(f, "{}", self.row("requests refused", |it| it.refused))?;
         let failures = |it: &Record| it.failures.len() as u64;
-        writeln!(
-            f,
-            "{}",
-            self.row("violations, and what did not complete", failures)
-        )
+        writeln!(f, "{}", self.row("violations, and what did not complete", failures))
     }
 }
 

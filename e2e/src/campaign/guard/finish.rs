@@ -16,13 +16,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// workload or its namespace, only waits until that deletion is complete.
 pub(super) async fn finish(scene: &Scene<'_>, deleter: Option<Actor>) -> Result<()> {
     let case = scene.case;
-    let delete_rival = [
-        "delete",
-        "pod",
-        "rival",
-        "--ignore-not-found",
-        "--wait=false",
-    ];
+    let delete_rival = ["delete", "pod", "rival", "--ignore-not-found", "--wait=false"];
     case.kubectl(&delete_rival).await?;
     let workload = scene.variant.workload(scene.kind);
     match deleter {

@@ -104,8 +104,7 @@ impl History {
     fn add_kills(&mut self, random: &mut Random) {
         for _ in 0..random.below(3) {
             let downtime = random.between(200, 1_500);
-            self.stimuli
-                .push((random.between(0, LENGTH), Stimulus::Kill(downtime)));
+            self.stimuli.push((random.between(0, LENGTH), Stimulus::Kill(downtime)));
         }
     }
 
@@ -194,14 +193,8 @@ mod tests {
 
     #[test]
     fn a_seed_reproduces_its_history() {
-        assert_eq!(
-            History::from_seed(5).to_string(),
-            History::from_seed(5).to_string()
-        );
-        assert_ne!(
-            History::from_seed(5).to_string(),
-            History::from_seed(8).to_string()
-        );
+        assert_eq!(History::from_seed(5).to_string(), History::from_seed(5).to_string());
+        assert_ne!(History::from_seed(5).to_string(), History::from_seed(8).to_string());
     }
 
     /// If a client acted twice, it could be unclear which of its actions caused a controller to delete a pod.

@@ -41,15 +41,9 @@ impl Matches {
             let now = Instant::now();
             for pod in running(case).await? {
                 let length = history.matches[planned_ends.len() % history.matches.len()];
-                planned_ends
-                    .entry(uid(&pod).to_owned())
-                    .or_insert(now + length);
+                planned_ends.entry(uid(&pod).to_owned()).or_insert(now + length);
             }
-            for uid in planned_ends
-                .iter()
-                .filter(|(_, end)| **end <= now)
-                .map(|(uid, _)| uid)
-            {
+            for uid in planned_ends.iter().filter(|(_, end)| **end <= now).map(|(uid, _)| uid) {
                 self.end(case, uid);
             }
             sleep(POLL).await;
@@ -68,10 +62,7 @@ impl Matches {
 
     /// Ends all matches. No new one begins.
     pub(super) fn end_all(&self, case: &Case) {
-        let mut end_of_all = self
-            .end_of_all
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut end_of_all = self.end_of_all.lock().unwrap_or_else(PoisonError::into_inner);
         *end_of_all = Some(Timestamp::now());
         case.hooks.answer_all(yes());
     }
@@ -79,10 +70,7 @@ impl Matches {
     /// When the match on this pod ended; the far future if it has not.
     pub(super) fn end_of(&self, uid: &str) -> Timestamp {
         let ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
-        let end_of_all = self
-            .end_of_all
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let end_of_all = self.end_of_all.lock().unwrap_or_else(PoisonError::into_inner);
         let end_of_all = end_of_all.unwrap_or(Timestamp::MAX);
         ends.get(uid).copied().unwrap_or(end_of_all)
     }

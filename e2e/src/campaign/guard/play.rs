@@ -82,13 +82,7 @@ pub async fn play_until(
     }
     stage.include(&case.namespace).await?;
     let nodes = create_nodes(&case).await?;
-    let play = Play {
-        stage,
-        history,
-        variant,
-        case,
-        nodes,
-    };
+    let play = Play { stage, history, variant, case, nodes };
     let played = play.run(meanwhile).await;
     if !played.as_ref().is_ok_and(Played::passed) {
         let text = match &played {
@@ -188,12 +182,7 @@ impl Play<'_> {
     /// Lets all clients act, then ends all matches, and waits until everything that must end has ended.
     async fn perform(&self, operator: &mut Option<Operator>, matches: &Matches) -> Result<()> {
         let (case, history) = (&self.case, self.history);
-        let scene = Scene {
-            case,
-            variant: self.variant,
-            kind: history.kind,
-            nodes: &self.nodes,
-        };
+        let scene = Scene { case, variant: self.variant, kind: history.kind, nodes: &self.nodes };
         let started = Instant::now();
         let clients = std::pin::pin!(self.run_clients(&scene, started));
         let matches_then_finish = std::pin::pin!(async {
@@ -318,18 +307,15 @@ fn violations(events: &[Event], starts: &[Timestamp], operator: &str) -> Vec<Str
     let lacking = events.iter().filter(is_by_operator);
     let lacking = lacking.filter_map(Event::missing_permission);
     let found = judge::violations(events, starts, |user| user == operator);
-    let found = found
-        .iter()
-        .map(|violation| format!("violation: {violation}"));
+    let found = found.iter().map(|violation| format!("violation: {violation}"));
     lacking.map(str::to_owned).chain(found).collect()
 }
 
 /// Creates three nodes with a taint that only the pods of this history tolerate.
 async fn create_nodes(case: &Case) -> Result<Vec<String>> {
     let taint = json!({"key": "only", "value": case.namespace, "effect": "NoSchedule"});
-    let names: Vec<String> = ["a", "b", "c"]
-        .map(|letter| format!("{}-{letter}", case.namespace))
-        .into();
+    let names: Vec<String> =
+        ["a", "b", "c"].map(|letter| format!("{}-{letter}", case.namespace)).into();
     let node = |(number, name): (usize, &String)| {
         json!({
             "apiVersion": "v1", "kind": "Node",

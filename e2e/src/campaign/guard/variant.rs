@@ -30,12 +30,8 @@ pub enum Variant {
 
 impl Variant {
     /// All variants.
-    pub const ALL: [Variant; 4] = [
-        Variant::Guarded,
-        Variant::Unguarded,
-        Variant::Budget,
-        Variant::SafeToEvict,
-    ];
+    pub const ALL: [Variant; 4] =
+        [Variant::Guarded, Variant::Unguarded, Variant::Budget, Variant::SafeToEvict];
 
     /// Whether the operator manages the workload.
     pub(super) fn has_operator(self) -> bool {

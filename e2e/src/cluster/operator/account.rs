@@ -31,9 +31,7 @@ pub(super) async fn grant(plane: &ControlPlane, namespace: &str, account: &str) 
     });
     try_join_all(created).await?;
     let user = format!("system:serviceaccount:{namespace}:{account}");
-    let bindings = permissions
-        .iter()
-        .filter(|object| object["roleRef"].is_object());
+    let bindings = permissions.iter().filter(|object| object["roleRef"].is_object());
     try_join_all(bindings.map(|binding| until_in_force(plane, namespace, &user, binding))).await?;
     Ok(())
 }

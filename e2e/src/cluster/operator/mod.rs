@@ -154,8 +154,7 @@ impl Operator {
 
     /// Lets hooks run commands in the operator's namespace, from the next start on.
     pub fn allow_commands(&mut self) {
-        self.args
-            .push(format!("--hook-exec-namespaces={}", self.namespace));
+        self.args.push(format!("--hook-exec-namespaces={}", self.namespace));
     }
 
     /// The operator's binary.
@@ -204,10 +203,7 @@ impl Operator {
     fn reconfigure(&self, change: impl FnOnce(&mut Value)) -> Result<()> {
         let mut config: Value = serde_json::from_slice(&std::fs::read(&self.kubeconfig)?)?;
         change(&mut config["clusters"][0]["cluster"]);
-        Ok(std::fs::write(
-            &self.kubeconfig,
-            serde_json::to_vec(&config)?,
-        )?)
+        Ok(std::fs::write(&self.kubeconfig, serde_json::to_vec(&config)?)?)
     }
 
     /// Connects the operator to the API server over IPv6, and makes it listen on `[::1]` alone, from the next start on.
@@ -257,28 +253,21 @@ impl Operator {
 
     /// Waits until the operator is ready.
     pub async fn until_ready(&mut self) -> Result<()> {
-        eventually(
-            "the operator is ready",
-            Duration::from_secs(60),
-            async || {
-                if let Some(status) = self.exit_status()? {
-                    bail!("the operator exited: {status}; see {}", self.log.display());
-                }
-                let (code, body) = self.get("/readyz").await?;
-                ensure!(code == 200, "/readyz returns {code}: {body}");
-                Ok(())
-            },
-        )
+        eventually("the operator is ready", Duration::from_secs(60), async || {
+            if let Some(status) = self.exit_status()? {
+                bail!("the operator exited: {status}; see {}", self.log.display());
+            }
+            let (code, body) = self.get("/readyz").await?;
+            ensure!(code == 200, "/readyz returns {code}: {body}");
+            Ok(())
+        })
         .await
     }
 
     /// Starts the operator without waiting.
     pub async fn launch(&mut self) -> Result<()> {
         ensure!(self.running.is_none(), "the operator is already running");
-        let log = std::fs::File::options()
-            .create(true)
-            .append(true)
-            .open(&self.log)?;
+        let log = std::fs::File::options().create(true).append(true).open(&self.log)?;
         let port = free_port().await?;
         // Several replicas of a Deployment may run on this machine, so each needs a port of its own.
         let webhook_port = free_port().await?;
@@ -312,12 +301,8 @@ impl Operator {
         let child = child.with_context(|| format!("start {}", self.binary.display()))?;
         let process = Arc::new(Mutex::new(Some(child)));
         let supervisor = supervise(command, Arc::clone(&process), self.log.clone());
-        self.running = Some(Running {
-            process,
-            supervisor: tokio::spawn(supervisor),
-            port,
-            webhook_port,
-        });
+        self.running =
+            Some(Running { process, supervisor: tokio::spawn(supervisor), port, webhook_port });
         Ok(())
     }
 
@@ -328,10 +313,7 @@ impl Operator {
         };
         self.running = None;
         let message = last_line(&self.log);
-        ensure!(
-            has_lost_its_lease(status, &message),
-            "the operator exited: {status}: {message}"
-        );
+        ensure!(has_lost_its_lease(status, &message), "the operator exited: {status}: {message}");
         Ok(true)
     }
 
@@ -343,10 +325,7 @@ impl Operator {
         stream.write_all(request.as_bytes()).await?;
         let mut response = String::new();
         stream.read_to_string(&mut response).await?;
-        let code = response
-            .split(' ')
-            .nth(1)
-            .and_then(|code| code.parse().ok());
+        let code = response.split(' ').nth(1).and_then(|code| code.parse().ok());
         let body = response.split_once("\r\n\r\n").map_or("", |(_, body)| body);
         Ok((code.context("no HTTP response")?, body.to_owned()))
     }

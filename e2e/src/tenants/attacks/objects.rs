@@ -37,23 +37,14 @@ fn path(name: &str) -> String {
 
 /// Sixty revisions of a template with twenty thousand small maps.
 pub(super) async fn templates_of_small_maps(stage: &Stage) -> Result<()> {
-    let env: Vec<_> = (0..20_000)
-        .map(|number| json!({"name": format!("a{number}")}))
-        .collect();
+    let env: Vec<_> = (0..20_000).map(|number| json!({"name": format!("a{number}")})).collect();
     let container = json!({"name": "game", "image": "game:v0", "env": env});
-    stage
-        .store(
-            "gamedeployments",
-            &workload("maps", 0, container, &json!({})),
-        )
-        .await?;
+    stage.store("gamedeployments", &workload("maps", 0, container, &json!({}))).await?;
     let mut known = String::new();
     for number in 1..=60 {
         known = eventually("the revision is recorded", LIMIT, async || {
             let game = stage.plane.get(&path("maps")).await?;
-            let revision = game["status"]["updateRevision"]
-                .as_str()
-                .unwrap_or_default();
+            let revision = game["status"]["updateRevision"].as_str().unwrap_or_default();
             ensure!(!revision.is_empty() && revision != known, "{revision}");
             Ok(revision.to_owned())
         })
@@ -70,19 +61,13 @@ pub(super) async fn templates_of_small_maps(stage: &Stage) -> Result<()> {
 pub(super) async fn records_of_many_maps(stage: &Stage) -> Result<()> {
     let container = json!({"name": "game", "image": "game:v0"});
     let nowhere = json!({"no-node-has": "this-label"});
-    stage
-        .store(
-            "gamedeployments",
-            &workload("records", 40, container, &nowhere),
-        )
-        .await?;
+    stage.store("gamedeployments", &workload("records", 40, container, &nowhere)).await?;
     let pods = eventually("there are 40 pods", LIMIT, async || {
         let collection = format!("/api/v1/namespaces/{ATTACKER}/pods?labelSelector=app%3Drecords");
         let pods = stage.plane.get(&collection).await?["items"].take();
         let names = pods.as_array().into_iter().flatten();
-        let names: Vec<String> = names
-            .filter_map(|pod| Some(pod["metadata"]["name"].as_str()?.to_owned()))
-            .collect();
+        let names: Vec<String> =
+            names.filter_map(|pod| Some(pod["metadata"]["name"].as_str()?.to_owned())).collect();
         ensure!(names.len() == 40, "{} pods", names.len());
         Ok(names)
     })
@@ -143,11 +128,7 @@ pub(super) async fn runs_that_fill_the_caches(stage: &Stage) -> Result<()> {
         run
     });
     let stored = store(stage, runs).await?;
-    ensure!(
-        stored.len() > 100,
-        "only {} runs were accepted",
-        stored.len()
-    );
+    ensure!(stored.len() > 100, "only {} runs were accepted", stored.len());
     eventually("a run is reported as unreadable", LIMIT, async || {
         let (_, page) = stage.operator.get("/metrics").await?;
         let metric = "gamekeeper_unreadable_objects{kind=\"HookRun\"} ";
@@ -162,10 +143,7 @@ pub(super) async fn runs_that_fill_the_caches(stage: &Stage) -> Result<()> {
 /// One connection from each of many addresses, as from many pods, and reviews for other namespaces on some of them. The
 /// API server's own reviews are answered meanwhile: an invalid HookTemplate is refused each time.
 pub(super) async fn reviews_from_many_addresses(stage: &Stage) -> Result<()> {
-    let configuration = stage
-        .plane
-        .get(&configuration_path("gamekeeper-webhook"))
-        .await?;
+    let configuration = stage.plane.get(&configuration_path("gamekeeper-webhook")).await?;
     let tls = trusting(&configuration)?;
     let port = stage.operator.webhook_port()?;
     let mut held = Vec::new();
@@ -183,10 +161,7 @@ pub(super) async fn reviews_from_many_addresses(stage: &Stage) -> Result<()> {
         let mut template = hook_run(&format!("invalid-{number}"), json!({"metrics": [metric]}));
         template["kind"] = json!("HookTemplate");
         let stored = stage.store("hooktemplates", &template).await?;
-        ensure!(
-            stored.is_none(),
-            "an invalid HookTemplate was accepted unchecked"
-        );
+        ensure!(stored.is_none(), "an invalid HookTemplate was accepted unchecked");
     }
     Ok(())
 }

@@ -12,9 +12,7 @@ async fn an_ordinal_whose_pod_name_is_taken_does_not_delay_the_others() {
     let report = harness.carry_out(plan(vec![create(0)])).await;
     assert!(matches!(report.outcome, ApplyOutcome::Failed { .. }));
     let mut harness = accepting_from_now_on(harness);
-    harness
-        .carry_out(plan((0..100).map(create).collect()))
-        .await;
+    harness.carry_out(plan((0..100).map(create).collect())).await;
     assert_eq!(created(&harness), 100);
 }
 
@@ -70,10 +68,7 @@ async fn a_run_of_a_deleted_workload_is_deleted_and_a_users_run_is_kept() {
         _ => accepting(request, 0),
     });
     let report = harness.carry_out(create()).await;
-    assert!(
-        matches!(report.outcome, ApplyOutcome::Conflict(_)),
-        "{report:?}"
-    );
+    assert!(matches!(report.outcome, ApplyOutcome::Conflict(_)), "{report:?}");
     assert!(harness.sent().contains(&format!("DELETE {RUN}")));
 
     let mut harness = Harness::new(|request, _| match request.split_once(' ') {
@@ -82,9 +77,6 @@ async fn a_run_of_a_deleted_workload_is_deleted_and_a_users_run_is_kept() {
         _ => accepting(request, 0),
     });
     let report = harness.carry_out(create()).await;
-    assert!(
-        matches!(report.outcome, ApplyOutcome::Failed { .. }),
-        "{report:?}"
-    );
+    assert!(matches!(report.outcome, ApplyOutcome::Failed { .. }), "{report:?}");
     assert!(!harness.sent().contains(&format!("DELETE {RUN}")));
 }

@@ -27,20 +27,14 @@ async fn gates_are_opened_before_the_status_is_written_and_other_actions_follow(
 #[tokio::test(start_paused = true)]
 async fn a_status_without_actions_is_written_at_most_once_a_second() {
     let mut harness = Harness::new(accepting);
-    let status = |replicas: i64| Plan {
-        status: Some(json!({"replicas": replicas})),
-        ..plan(Vec::new())
-    };
+    let status =
+        |replicas: i64| Plan { status: Some(json!({"replicas": replicas})), ..plan(Vec::new()) };
     assert_eq!(harness.carry_out(status(1)).await.status_due, None);
     let due = harness.carry_out(status(2)).await.status_due.unwrap();
     assert_eq!(harness.sent().len(), 1);
     tokio::time::sleep_until(due).await;
     assert_eq!(harness.carry_out(status(3)).await.status_due, None);
-    assert_eq!(
-        harness.carry_out(status(0)).await.status_due,
-        None,
-        "equal to the cached status"
-    );
+    assert_eq!(harness.carry_out(status(0)).await.status_due, None, "equal to the cached status");
     assert_eq!(harness.sent().len(), 1);
 }
 
@@ -58,13 +52,8 @@ async fn the_gates_of_new_pods_are_opened_immediately() {
     };
     let report = harness.carry_out(plan(vec![create_with_gate(1)])).await;
     assert_eq!(report.outcome, ApplyOutcome::Done);
-    assert_eq!(
-        harness.sent()[1..],
-        ["POST /api/v1/pods", "PATCH /api/v1/pods/lobby-1/status"]
-    );
-    let report = harness
-        .carry_out(plan((0..1_000).map(create_with_gate).collect()))
-        .await;
+    assert_eq!(harness.sent()[1..], ["POST /api/v1/pods", "PATCH /api/v1/pods/lobby-1/status"]);
+    let report = harness.carry_out(plan((0..1_000).map(create_with_gate).collect())).await;
     assert_eq!(report.outcome, ApplyOutcome::Done);
     let sent = harness.sent();
     let opened = sent.iter().filter(|it| it.starts_with("PATCH")).count();
@@ -75,9 +64,7 @@ async fn the_gates_of_new_pods_are_opened_immediately() {
 async fn an_update_does_not_wait_for_the_gates_of_other_pods() {
     let mut harness = Harness::new(accepting);
     let change = |n: usize| change(pod(&format!("lobby-{n}")));
-    harness
-        .carry_out(plan((0..100).map(change).collect()))
-        .await;
+    harness.carry_out(plan((0..100).map(change).collect())).await;
     let sent = harness.sent();
     let mut closed = 0_i64;
     for line in sent.iter().filter(|it| it.starts_with("PATCH")) {

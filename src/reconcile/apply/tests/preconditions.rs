@@ -4,20 +4,13 @@ use super::*;
 
 /// A reference to a pod that must not have changed since it was observed at version 7.
 fn unchanged(name: &str) -> PodRef {
-    PodRef {
-        version: Some(7),
-        ..pod(name)
-    }
+    PodRef { version: Some(7), ..pod(name) }
 }
 
 #[tokio::test(start_paused = true)]
 async fn writes_that_depend_on_an_unchanged_pod_have_its_version_as_a_precondition() {
     let deletion = |pod: PodRef| {
-        Action::DeletePod(Deletion {
-            pod,
-            reason: DeletionReason::ScaleIn,
-            ground: Ground::Hook,
-        })
+        Action::DeletePod(Deletion { pod, reason: DeletionReason::ScaleIn, ground: Ground::Hook })
     };
     for (pod, version) in [(unchanged("a"), json!("7")), (pod("a"), Value::Null)] {
         let mut harness = Harness::new(accepting);
@@ -41,9 +34,7 @@ async fn a_conflict_on_a_pod_delays_no_other_pod() {
         "DELETE /api/v1/pods/a" => (409, json!({"reason": "Conflict", "message": "m"})),
         _ => accepting(request, count),
     });
-    let report = harness
-        .carry_out(plan(vec![delete("a"), delete("b")]))
-        .await;
+    let report = harness.carry_out(plan(vec![delete("a"), delete("b")])).await;
     assert_eq!(report.outcome, ApplyOutcome::Conflict("m".into()));
     assert_eq!(*harness.writes.lock().unwrap(), [deleted("b")]);
 }

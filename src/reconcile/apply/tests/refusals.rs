@@ -10,10 +10,7 @@ async fn a_refused_pod_stops_creations_at_its_revision_and_the_next_plan_tries_o
     });
     let creations = || plan((0..1_000).map(create).collect());
     let report = harness.carry_out(creations()).await;
-    let refused = ApplyOutcome::Failed {
-        message: "exceeded quota".into(),
-        after: None,
-    };
+    let refused = ApplyOutcome::Failed { message: "exceeded quota".into(), after: None };
     assert_eq!(report.outcome, refused);
     assert!(harness.sent().len() <= 65);
     let failures = &harness.memory.failures;
@@ -32,27 +29,16 @@ async fn a_refused_pod_delays_only_its_own_revision() {
     });
     harness.carry_out(plan(vec![create(0)])).await;
     let other = |n| match create(n) {
-        Action::CreatePod(new) => Action::CreatePod(NewPod {
-            revision: "lobby-2".into(),
-            ..new
-        }),
+        Action::CreatePod(new) => Action::CreatePod(NewPod { revision: "lobby-2".into(), ..new }),
         action => action,
     };
     let creations = || plan((0..100).map(create).chain((100..200).map(other)).collect());
     let mut harness = accepting_from_now_on(harness);
     let report = harness.carry_out(creations()).await;
     assert_eq!(report.outcome, ApplyOutcome::Unfinished);
-    assert_eq!(
-        created(&harness),
-        101,
-        "one pod to try, and all pods of the other revision"
-    );
+    assert_eq!(created(&harness), 101, "one pod to try, and all pods of the other revision");
     harness.carry_out(creations()).await;
-    assert_eq!(
-        created(&harness),
-        200,
-        "all pods, because the pod that was tried was accepted"
-    );
+    assert_eq!(created(&harness), 200, "all pods, because the pod that was tried was accepted");
 }
 
 #[tokio::test(start_paused = true)]
@@ -63,28 +49,20 @@ async fn a_refused_deletion_or_claim_does_not_delay_creations() {
         }
         _ => accepting(request, 0),
     });
-    let claim = Action::CreateClaim(NewClaim {
-        name: "data-lobby-0".into(),
-        claim: json!({}),
-    });
+    let claim = Action::CreateClaim(NewClaim { name: "data-lobby-0".into(), claim: json!({}) });
     harness.carry_out(plan(vec![delete("a"), claim])).await;
     for attempt in [Attempt::RemovePod, Attempt::PrepareClaim] {
         assert_eq!(harness.memory.failures.of(attempt), Some("not allowed"));
     }
     let mut harness = accepting_from_now_on(harness);
-    harness
-        .carry_out(plan((0..100).map(create).collect()))
-        .await;
+    harness.carry_out(plan((0..100).map(create).collect())).await;
     assert_eq!(created(&harness), 100);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_failure_is_forgotten_when_an_action_of_its_kind_succeeds_or_none_is_planned() {
     let hook = || {
-        Action::CreateHookRun(Box::new(gamekeeper_core::api::HookRun::new(
-            "run",
-            <_>::default(),
-        )))
+        Action::CreateHookRun(Box::new(gamekeeper_core::api::HookRun::new("run", <_>::default())))
     };
     let mut harness = Harness::new(|request, _| match request {
         line if line.starts_with("GET") => accepting(line, 0),
@@ -113,15 +91,10 @@ async fn a_hook_run_without_its_crd_is_refused() {
         _ => accepting(request, 0),
     });
     let run = gamekeeper_core::api::HookRun::new("run", <_>::default());
-    let report = harness
-        .carry_out(plan(vec![Action::CreateHookRun(Box::new(run))]))
-        .await;
+    let report = harness.carry_out(plan(vec![Action::CreateHookRun(Box::new(run))])).await;
     let message = "HookRuns cannot be created; install the CRD hookruns.tkex.tencent.com from the chart: \
                    404 page not found";
-    let refused = ApplyOutcome::Failed {
-        message: message.into(),
-        after: None,
-    };
+    let refused = ApplyOutcome::Failed { message: message.into(), after: None };
     assert_eq!(report.outcome, refused);
     let failures = &harness.memory.failures;
     assert_eq!(failures.of(Attempt::StartUpdateHook), Some(message));
@@ -158,11 +131,7 @@ async fn the_servers_retry_after_is_returned() {
     };
     assert_eq!(after, Some(Duration::from_secs(7)));
     let failures = &harness.memory.failures;
-    assert_eq!(
-        failures.of(Attempt::CreatePod),
-        None,
-        "the pod was not refused"
-    );
+    assert_eq!(failures.of(Attempt::CreatePod), None, "the pod was not refused");
     assert_eq!(*harness.writes.lock().unwrap(), [], "nothing was written");
 }
 
@@ -173,10 +142,7 @@ async fn the_cache_must_catch_up_after_a_write_without_a_response() {
         _ => accepting(request, 0),
     });
     let report = harness.carry_out(plan(vec![create(1)])).await;
-    assert!(
-        matches!(report.outcome, ApplyOutcome::Failed { .. }),
-        "{report:?}"
-    );
+    assert!(matches!(report.outcome, ApplyOutcome::Failed { .. }), "{report:?}");
     let writes = harness.writes.lock().unwrap();
     assert_eq!(*writes, [Write::Unknown(Kind::Pod)]);
 }
@@ -266,8 +232,6 @@ async fn the_state_of_the_guard_is_unknown_if_the_deletion_of_its_budget_got_no_
     let (at, others) = (jiff::Timestamp::UNIX_EPOCH, Vec::new());
     harness.memory.guard = Some(GuardState::InForce { at, others });
     let name = "budget".to_owned();
-    harness
-        .carry_out(plan(vec![Action::DeleteBudget { name }]))
-        .await;
+    harness.carry_out(plan(vec![Action::DeleteBudget { name }])).await;
     assert_eq!(harness.memory.guard, None);
 }

@@ -24,13 +24,8 @@ async fn no_pod_is_created_or_deleted_if_the_workload_has_changed() {
 #[tokio::test(start_paused = true)]
 async fn a_patch_that_changes_the_generation_ends_the_plan() {
     let mut harness = Harness::new(|_, _| (200, object("u", 4, 11)));
-    let patch = WorkloadPatch {
-        paused: Some(true),
-        ..WorkloadPatch::default()
-    };
-    let report = harness
-        .carry_out(plan(vec![create(1), Action::PatchWorkload(patch)]))
-        .await;
+    let patch = WorkloadPatch { paused: Some(true), ..WorkloadPatch::default() };
+    let report = harness.carry_out(plan(vec![create(1), Action::PatchWorkload(patch)])).await;
     assert!(matches!(report.outcome, ApplyOutcome::Conflict(_)));
     assert_eq!(harness.sent(), [format!("PATCH {WORKLOAD}")]);
 }
@@ -38,9 +33,7 @@ async fn a_patch_that_changes_the_generation_ends_the_plan() {
 #[tokio::test(start_paused = true)]
 async fn actions_that_depend_on_pods_stop_after_half_a_second() {
     let mut harness = Harness::new(accepting);
-    let report = harness
-        .carry_out(plan((0..1_000).map(replace).collect()))
-        .await;
+    let report = harness.carry_out(plan((0..1_000).map(replace).collect())).await;
     assert_eq!(report.outcome, ApplyOutcome::Unfinished);
     let sent = harness.sent().len();
     assert!((200..500).contains(&sent), "{sent}");
@@ -49,9 +42,7 @@ async fn actions_that_depend_on_pods_stop_after_half_a_second() {
 #[tokio::test(start_paused = true)]
 async fn creations_continue_while_the_proof_is_renewed() {
     let mut harness = Harness::new(accepting);
-    let report = harness
-        .carry_out(plan((0..1_000).map(create).collect()))
-        .await;
+    let report = harness.carry_out(plan((0..1_000).map(create).collect())).await;
     assert_eq!(report.outcome, ApplyOutcome::Done);
     let sent = harness.sent();
     let proofs = sent.iter().filter(|it| it.starts_with("GET")).count();
@@ -69,9 +60,7 @@ async fn a_proof_is_renewed_only_while_actions_wait_for_it() {
         let mut harness = Harness::with_slow_method(slow, Duration::from_secs(5), accepting);
         harness.carry_out(plan(vec![action])).await;
         let sent = harness.sent();
-        let proofs = sent
-            .iter()
-            .filter(|line| **line == format!("GET {WORKLOAD}"));
+        let proofs = sent.iter().filter(|line| **line == format!("GET {WORKLOAD}"));
         assert_eq!(proofs.count(), 1, "{sent:?}");
     }
 }
@@ -79,16 +68,10 @@ async fn a_proof_is_renewed_only_while_actions_wait_for_it() {
 #[tokio::test(start_paused = true)]
 async fn creations_wait_for_a_slow_proof() {
     let mut harness = Harness::with_slow_gets(Duration::from_millis(450), accepting);
-    let report = harness
-        .carry_out(plan((0..500).map(create).collect()))
-        .await;
+    let report = harness.carry_out(plan((0..500).map(create).collect())).await;
     assert_eq!(report.outcome, ApplyOutcome::Done);
     let sent = harness.sent();
-    assert_eq!(
-        sent.iter().filter(|it| it.starts_with("POST")).count(),
-        500,
-        "{sent:#?}"
-    );
+    assert_eq!(sent.iter().filter(|it| it.starts_with("POST")).count(), 500, "{sent:#?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -106,9 +89,8 @@ async fn all_actions_are_done_eventually_with_a_slow_api_server() {
         let mut remaining: Vec<usize> = (0..200).collect();
         for _ in 0..12 {
             harness.target.read_at = Instant::now();
-            let report = harness
-                .carry_out(plan(remaining.iter().copied().map(replace).collect()))
-                .await;
+            let report =
+                harness.carry_out(plan(remaining.iter().copied().map(replace).collect())).await;
             let sent = harness.sent();
             remaining.retain(|n| !sent.contains(&format!("DELETE /api/v1/pods/lobby-{n}")));
             if report.outcome == ApplyOutcome::Done {
@@ -184,9 +166,7 @@ async fn creations_stop_when_the_workload_has_changed() {
             false => accepting(request, count),
         }
     });
-    let report = harness
-        .carry_out(plan((0..1_000).map(create).collect()))
-        .await;
+    let report = harness.carry_out(plan((0..1_000).map(create).collect())).await;
     assert_eq!(report.outcome, ApplyOutcome::Unfinished);
     let sent = harness.sent().len();
     assert!((300..600).contains(&sent), "{sent}");
@@ -213,14 +193,8 @@ async fn a_deleted_workload_adopts_no_orphan_and_gets_no_revision() {
 
 #[tokio::test(start_paused = true)]
 async fn no_guard_is_removed_if_the_workload_has_changed() {
-    let unguard = Action::GuardPod {
-        pod: pod("a"),
-        label: None,
-        annotations: Vec::new(),
-    };
-    let delete_budget = Action::DeleteBudget {
-        name: "budget".into(),
-    };
+    let unguard = Action::GuardPod { pod: pod("a"), label: None, annotations: Vec::new() };
+    let delete_budget = Action::DeleteBudget { name: "budget".into() };
     for action in [unguard, delete_budget] {
         let mut harness = Harness::new(|_, _| (200, object("u", 4, 11)));
         let report = harness.carry_out(plan(vec![action])).await;

@@ -15,10 +15,7 @@ fn run(version: &str, status: Value) -> CachedHookRun {
 }
 
 fn job() -> JobReference {
-    JobReference {
-        name: "job".into(),
-        uid: "job-uid".into(),
-    }
+    JobReference { name: "job".into(), uid: "job-uid".into() }
 }
 
 fn in_progress() -> Outcome {
@@ -58,10 +55,7 @@ async fn a_job_is_polled_only_once_the_stored_status_records_it() {
     assert!(advance(&mut live, &unrecorded).is_empty());
     let patch = live.status_patch();
     live.record_write(11, patch.hash);
-    assert!(
-        advance(&mut live, &unrecorded).is_empty(),
-        "the cache does not show the record"
-    );
+    assert!(advance(&mut live, &unrecorded).is_empty(), "the cache does not show the record");
     let status = serde_json::to_value(&patch.status).expect("a status");
     let recorded = run("11", status);
     live.observe(&recorded, rules);

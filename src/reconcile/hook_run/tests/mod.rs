@@ -52,11 +52,7 @@ async fn a_stale_cache_does_not_repeat_a_measurement() {
         "the run is kept until the cache has observed its end"
     );
     world.show();
-    world
-        .until("the run is forgotten", |world| {
-            world.controller.runs.is_empty()
-        })
-        .await;
+    world.until("the run is forgotten", |world| world.controller.runs.is_empty()).await;
     assert_eq!((world.writes(), endpoint.calls()), (2, 2));
 }
 
@@ -64,11 +60,7 @@ async fn a_stale_cache_does_not_repeat_a_measurement() {
 async fn a_restarted_operator_resumes_the_run() {
     let endpoint = Endpoint::start(&["{\"age\":20}"], QUICK).await;
     let first = World::new(metric(&endpoint, json!({"count": 3, "interval": "1s"})));
-    first
-        .until("one measurement", |world| {
-            world.status()["metricResults"][0]["count"] == 1
-        })
-        .await;
+    first.until("one measurement", |world| world.status()["metricResults"][0]["count"] == 1).await;
     first.stop();
     let second = World::with_server(Arc::clone(&first.server));
     second.until_phase(HookPhase::Successful).await;
@@ -89,24 +81,13 @@ async fn a_completed_run_that_can_be_decoded_again_loses_its_condition_and_ends_
     let server = Arc::clone(&first.server);
     server.change(|run| run["status"]["conditions"] = json!([condition]));
     let second = World::with_server(server);
-    second
-        .until("the condition is removed", |world| {
-            world.status()["conditions"].is_null()
-        })
-        .await;
+    second.until("the condition is removed", |world| world.status()["conditions"].is_null()).await;
     assert_eq!(second.phase(), HookPhase::Successful);
     second.show();
-    second
-        .until("the run is forgotten", |world| {
-            world.controller.runs.is_empty()
-        })
-        .await;
+    second.until("the run is forgotten", |world| world.controller.runs.is_empty()).await;
     assert_eq!((second.writes(), endpoint.calls()), (2, 1));
     let counts_end = |world: &World| world.metrics_page().contains("hook_runs_ended_total{");
-    assert!(
-        counts_end(&first) && !counts_end(&second),
-        "the end of a run is counted once"
-    );
+    assert!(counts_end(&first) && !counts_end(&second), "the end of a run is counted once");
 }
 
 /// etcd keeps each version of the run for minutes.
@@ -128,10 +109,7 @@ async fn a_run_is_written_at_most_once_a_second() {
     assert!(world.writes() <= most, "{} writes", world.writes());
     let results = world.status()["metricResults"].clone();
     let counts = results.as_array().expect("results").iter();
-    assert!(
-        counts.map(|it| &it["count"]).all(|count| *count == 3),
-        "{results}"
-    );
+    assert!(counts.map(|it| &it["count"]).all(|count| *count == 3), "{results}");
 }
 
 #[tokio::test]
@@ -152,9 +130,7 @@ async fn a_rejected_status_is_not_written_again_soon() {
 async fn a_completed_run_causes_no_work() {
     let endpoint = Endpoint::start(&["{\"age\":20}"], QUICK).await;
     let world = World::new(metric(&endpoint, json!({})));
-    world
-        .server
-        .change(|run| run["status"] = json!({"phase": "Failed"}));
+    world.server.change(|run| run["status"] = json!({"phase": "Failed"}));
     world.until_phase(HookPhase::Failed).await;
     world.stop();
     let world = World::with_server(Arc::clone(&world.server));
@@ -170,11 +146,7 @@ async fn a_run_deleted_during_a_measurement_is_forgotten() {
     let world = World::new(metric(&endpoint, json!({})));
     world.until("the call", |_| endpoint.calls() == 1).await;
     world.show_nothing();
-    world
-        .until("the run is forgotten", |world| {
-            world.controller.runs.is_empty()
-        })
-        .await;
+    world.until("the run is forgotten", |world| world.controller.runs.is_empty()).await;
     let writes = world.writes();
     sleep(Duration::from_millis(1_500)).await;
     assert_eq!((world.writes(), endpoint.calls()), (writes, 1));
@@ -204,29 +176,17 @@ async fn another_run_with_the_same_name_starts_from_scratch() {
     });
     world.show();
     world.until_phase(HookPhase::Successful).await;
-    assert_eq!(
-        endpoint.calls(),
-        2,
-        "measurements of the old run do not count"
-    );
+    assert_eq!(endpoint.calls(), 2, "measurements of the old run do not count");
 }
 
 #[tokio::test]
 async fn terminate_stops_a_run_despite_concurrent_status_writes() {
     let endpoint = Endpoint::start(&["{\"age\":20}"], QUICK).await;
     let world = World::new(metric(&endpoint, json!({"interval": "1s"})));
-    world
-        .until("one measurement", |world| world.writes() == 1)
-        .await;
+    world.until("one measurement", |world| world.writes() == 1).await;
     // The cache does not show the user's write yet when the next result is written.
-    world
-        .server
-        .change(|run| run["spec"]["terminate"] = json!(true));
-    world
-        .until("a conflict", |world| {
-            world.server.conflicts.load(Ordering::SeqCst) > 0
-        })
-        .await;
+    world.server.change(|run| run["spec"]["terminate"] = json!(true));
+    world.until("a conflict", |world| world.server.conflicts.load(Ordering::SeqCst) > 0).await;
     world.show();
     world.until_phase(HookPhase::Successful).await;
     assert_eq!(world.status()["metricResults"][0]["count"], 2);
@@ -238,15 +198,9 @@ async fn no_measurement_starts_while_status_writes_fail() {
     let world = World::new(metric(&endpoint, json!({"count": 3, "interval": "1s"})));
     *world.server.failures.lock().expect("failures") = vec![500; 10];
     world
-        .until("all failures", |world| {
-            world.server.failures.lock().expect("failures").is_empty()
-        })
+        .until("all failures", |world| world.server.failures.lock().expect("failures").is_empty())
         .await;
-    assert_eq!(
-        endpoint.calls(),
-        1,
-        "no more calls while the API server fails"
-    );
+    assert_eq!(endpoint.calls(), 1, "no more calls while the API server fails");
     world.until_phase(HookPhase::Successful).await;
     assert_eq!((endpoint.calls(), world.writes()), (3, 3));
 }
@@ -266,22 +220,11 @@ async fn a_write_whose_response_was_lost_is_not_repeated() {
 async fn a_status_written_by_another_client_takes_precedence() {
     let endpoint = Endpoint::start(&["{\"age\":20}"], QUICK).await;
     let world = World::new(metric(&endpoint, json!({"count": 2, "interval": "2s"})));
-    world
-        .until("one measurement", |world| world.writes() == 1)
-        .await;
-    world
-        .server
-        .change(|run| run["status"] = json!({"phase": "Failed", "message": "by hand"}));
+    world.until("one measurement", |world| world.writes() == 1).await;
+    world.server.change(|run| run["status"] = json!({"phase": "Failed", "message": "by hand"}));
     world.show();
-    world
-        .until("the run is forgotten", |world| {
-            world.controller.runs.is_empty()
-        })
-        .await;
-    assert_eq!(
-        (world.status()["message"].clone(), endpoint.calls()),
-        (json!("by hand"), 1)
-    );
+    world.until("the run is forgotten", |world| world.controller.runs.is_empty()).await;
+    assert_eq!((world.status()["message"].clone(), endpoint.calls()), (json!("by hand"), 1));
 }
 
 #[tokio::test]
@@ -296,9 +239,7 @@ async fn a_run_is_deleted_after_its_time_to_live() {
     world.until_phase(HookPhase::Failed).await;
     world.show();
     let deletions = |world: &World| world.server.deletions.load(Ordering::SeqCst);
-    world
-        .until("the deletion", |world| deletions(world) == 1)
-        .await;
+    world.until("the deletion", |world| deletions(world) == 1).await;
     // Times in a status are whole seconds, so the two seconds may last little more than one second.
     assert!(started.elapsed() > Duration::from_millis(900));
 }
@@ -337,9 +278,7 @@ async fn a_run_that_is_not_stored_is_measured_without_a_write() {
     for expected in [HookPhase::Failed, HookPhase::Successful] {
         runs.add(run.clone());
         world.queue.add(key.clone());
-        world
-            .until("the run has ended", |_| phase() == Some(expected))
-            .await;
+        world.until("the run has ended", |_| phase() == Some(expected)).await;
         let uid = runs.get(&key).expect("the run").uid().to_owned();
         runs.remove(&key, &uid);
         world.queue.add(key.clone());

@@ -43,11 +43,7 @@ fn show_pods(world: &World, pods: &[&str]) {
 async fn until_successful(world: &World) {
     let runs = &world.cache.unstored_runs;
     let phase = || runs.get(&key()).map(|run| run.object.phase());
-    world
-        .until("the run has ended", |_| {
-            phase() == Some(HookPhase::Successful)
-        })
-        .await;
+    world.until("the run has ended", |_| phase() == Some(HookPhase::Successful)).await;
 }
 
 /// The end of a run allows the deletion of its pod, so the audit log must show the result before the run ends.

@@ -39,9 +39,7 @@ pub(super) struct Server {
 impl Server {
     pub(super) fn version(&self) -> u64 {
         let run = self.run.lock().expect("the run");
-        let version = run["metadata"]["resourceVersion"]
-            .as_str()
-            .expect("a version");
+        let version = run["metadata"]["resourceVersion"].as_str().expect("a version");
         version.parse().expect("a number")
     }
 
@@ -191,10 +189,7 @@ impl World {
     pub(super) fn with_server(server: Arc<Server>) -> Self {
         let cache = Arc::new(Cache::default());
         let queue = Arc::new(Queue::default());
-        let options = HttpOptions {
-            allow_loopback: true,
-            ..HttpOptions::default()
-        };
+        let options = HttpOptions { allow_loopback: true, ..HttpOptions::default() };
         let probe = Probe::new(options, None).expect("a probe");
         let requests = Requests::new(server.client());
         let (events, _) = EventRecorder::new();
@@ -212,14 +207,7 @@ impl World {
         tokio::spawn(work(Arc::clone(&queue), stopped, move |key| {
             Arc::clone(&reconciler).reconcile(key)
         }));
-        let world = World {
-            server,
-            cache,
-            queue,
-            controller,
-            metrics,
-            stop,
-        };
+        let world = World { server, cache, queue, controller, metrics, stop };
         world.show();
         world
     }
@@ -229,16 +217,12 @@ impl World {
         let run = self.server.run.lock().expect("the run").clone();
         let run: HookRun = serde_json::from_value(run).expect("a run");
         let version = self.server.version();
-        self.cache
-            .hook_runs
-            .show(version, vec![CachedHookRun::new(run, true)]);
+        self.cache.hook_runs.show(version, vec![CachedHookRun::new(run, true)]);
         self.queue.add(key());
     }
 
     pub(super) fn show_nothing(&self) {
-        self.cache
-            .hook_runs
-            .show(self.server.version() + 1, Vec::new());
+        self.cache.hook_runs.show(self.server.version() + 1, Vec::new());
         self.queue.add(key());
     }
 
@@ -274,8 +258,7 @@ impl World {
     }
 
     pub(super) async fn until_phase(&self, phase: HookPhase) {
-        self.until(&format!("phase {phase}"), |world| world.phase() == phase)
-            .await;
+        self.until(&format!("phase {phase}"), |world| world.phase() == phase).await;
     }
 
     pub(super) fn stop(&self) {
@@ -292,9 +275,6 @@ pub(super) fn metric(endpoint: &Endpoint, more: Value) -> Value {
         "successCondition": "asInt(result) < 30",
         "provider": {"web": {"url": endpoint.url, "jsonPath": "{$.age}"}},
     });
-    metric
-        .as_object_mut()
-        .expect("fields")
-        .extend(more.as_object().expect("fields").clone());
+    metric.as_object_mut().expect("fields").extend(more.as_object().expect("fields").clone());
     metric
 }

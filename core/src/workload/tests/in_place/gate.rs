@@ -53,16 +53,11 @@ fn a_pause_or_revert_opens_the_gate_of_a_pod_that_was_not_changed() {
 
 #[test]
 fn a_hooks_success_allows_only_one_update_of_a_pod_without_the_gate() {
-    let mut story = story(
-        1,
-        json!({"preInplaceUpdateStrategy": {"hook": {"templateName": "test"}}}),
-    );
+    let mut story =
+        story(1, json!({"preInplaceUpdateStrategy": {"hook": {"templateName": "test"}}}));
     story.settle();
     assert_eq!(story.pods()[0].gate, Gate::None);
-    story
-        .user(json!({"updateStrategy": {"type": "InplaceUpdate"}}))
-        .image("v2")
-        .settle();
+    story.user(json!({"updateStrategy": {"type": "InplaceUpdate"}})).image("v2").settle();
     story.hooks_end("", HookPhase::Successful);
     story.settle();
     assert_eq!(story.images(), "v2");
@@ -105,10 +100,7 @@ fn pods_without_the_readiness_gate_are_changed_immediately() {
     story.image("v2").settle();
     assert_eq!(story.images(), "v2 v2");
     assert_eq!(story.names(), names);
-    assert_eq!(
-        story.condition("Ready").map(|it| it.0).as_deref(),
-        Some("AllPodsAvailable")
-    );
+    assert_eq!(story.condition("Ready").map(|it| it.0).as_deref(), Some("AllPodsAvailable"));
 }
 
 #[test]

@@ -9,10 +9,8 @@ use crate::write::Action;
 
 #[test]
 fn a_hot_patch_restarts_nothing_and_is_tried_on_one_pod_first() {
-    let mut story = story(
-        3,
-        json!({"updateStrategy": {"type": "HotPatchUpdate", "maxUnavailable": 3}}),
-    );
+    let mut story =
+        story(3, json!({"updateStrategy": {"type": "HotPatchUpdate", "maxUnavailable": 3}}));
     story.settle();
     story.kubelets_run = false;
     story.image("v2").settle();
@@ -25,19 +23,13 @@ fn a_hot_patch_restarts_nothing_and_is_tried_on_one_pod_first() {
 
 #[test]
 fn a_first_hot_patch_that_never_completes_is_reported() {
-    let mut story = story(
-        3,
-        json!({"updateStrategy": {"type": "HotPatchUpdate", "maxUnavailable": 3}}),
-    );
+    let mut story =
+        story(3, json!({"updateStrategy": {"type": "HotPatchUpdate", "maxUnavailable": 3}}));
     story.settle();
     story.kubelets_run = false;
     story.image("v2").settle();
     assert_eq!(story.images(), "v1 v1 v2");
-    assert_eq!(
-        story.condition("FailedUpdate"),
-        None,
-        "it is not overdue yet"
-    );
+    assert_eq!(story.condition("FailedUpdate"), None, "it is not overdue yet");
     let wake = story.plan().wake.expect("a time to plan again");
     story.wait(60).settle();
     assert_eq!(wake, story.world.now);
@@ -53,10 +45,8 @@ fn a_first_hot_patch_that_never_completes_is_reported() {
 
 #[test]
 fn a_kubelet_that_restarts_the_container_stops_a_hot_patch_at_one_pod() {
-    let mut story = story(
-        3,
-        json!({"updateStrategy": {"type": "HotPatchUpdate", "maxUnavailable": 3}}),
-    );
+    let mut story =
+        story(3, json!({"updateStrategy": {"type": "HotPatchUpdate", "maxUnavailable": 3}}));
     story.settle();
     story.kubelets_run = false;
     story.image("v2").settle();
@@ -75,10 +65,7 @@ fn a_kubelet_that_restarts_the_container_stops_a_hot_patch_at_one_pod() {
     });
     story.settle();
     assert_eq!(story.count(is_patch), 1);
-    assert_eq!(
-        story.condition("FailedUpdate").expect("condition").0,
-        "HotPatchNotSupported"
-    );
+    assert_eq!(story.condition("FailedUpdate").expect("condition").0, "HotPatchNotSupported");
 }
 
 #[test]
@@ -87,10 +74,7 @@ fn a_later_in_place_update_removes_the_hot_patch_annotation() {
     story.settle();
     story.image("v2").settle();
     assert!(story.pods()[0].hot_patched);
-    story
-        .user(json!({"updateStrategy": {"type": "InplaceUpdate"}}))
-        .image("v3")
-        .settle();
+    story.user(json!({"updateStrategy": {"type": "InplaceUpdate"}})).image("v3").settle();
     assert!(!story.pods()[0].hot_patched);
     assert_eq!(story.images(), "v3");
 }
@@ -181,10 +165,7 @@ fn a_restart_is_reported_even_if_no_other_pod_is_to_be_patched() {
     let cases = [
         (1, json!({})),
         (2, json!({"updateStrategy": {"partition": 1}})),
-        (
-            2,
-            json!({"updateStrategy": {"canary": {"steps": [{"partition": 1}, {"pause": {}}]}}}),
-        ),
+        (2, json!({"updateStrategy": {"canary": {"steps": [{"partition": 1}, {"pause": {}}]}}})),
         (2, json!({"updateStrategy": {"paused": true}})),
     ];
     for (replicas, spec) in cases {
@@ -200,11 +181,7 @@ fn a_restart_is_reported_even_if_no_other_pod_is_to_be_patched() {
                 story.user(spec.clone()).settle();
             }
             story.wait(61).settle();
-            assert_eq!(
-                reason(&story).as_deref(),
-                Some("HotPatchNotShown"),
-                "{spec}"
-            );
+            assert_eq!(reason(&story).as_deref(), Some("HotPatchNotShown"), "{spec}");
             let first = unhandled(&story).remove(0);
             handle(&mut story, &first, restarts);
             story.settle();

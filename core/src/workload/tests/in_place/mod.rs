@@ -16,10 +16,8 @@ use crate::workload::tests::story::{Story, story};
 use crate::write::Action;
 
 fn in_place(replicas: i32, spec: serde_json::Value) -> Story {
-    let mut story = story(
-        replicas,
-        json!({"updateStrategy": {"type": "InplaceUpdate", "maxUnavailable": 1}}),
-    );
+    let mut story =
+        story(replicas, json!({"updateStrategy": {"type": "InplaceUpdate", "maxUnavailable": 1}}));
     story.user(spec).settle();
     story
 }
@@ -37,10 +35,7 @@ fn a_pod_is_changed_in_three_writes() {
     assert_eq!(story.images(), "v2 v2 v2");
     assert_eq!(story.names(), names);
     let writes = story.count(|action| {
-        matches!(
-            action,
-            Action::CloseGate { .. } | Action::PatchInPlace(_) | Action::OpenGate(_)
-        )
+        matches!(action, Action::CloseGate { .. } | Action::PatchInPlace(_) | Action::OpenGate(_))
     });
     assert_eq!(writes, 9);
     assert_eq!(
@@ -88,19 +83,15 @@ fn the_update_of_a_pod_that_is_already_changed_completes_during_a_pause() {
     while story.count(is_patch) == 0 {
         story.reconcile();
     }
-    story
-        .user(json!({"updateStrategy": {"paused": true}}))
-        .settle();
+    story.user(json!({"updateStrategy": {"paused": true}})).settle();
     assert_eq!(story.images(), "v2");
     assert_eq!(story.pods()[0].gate, Gate::Open);
 }
 
 #[test]
 fn a_pod_that_is_being_updated_gets_the_newest_target_without_a_second_hook() {
-    let mut story = in_place(
-        1,
-        json!({"preInplaceUpdateStrategy": {"hook": {"templateName": "test"}}}),
-    );
+    let mut story =
+        in_place(1, json!({"preInplaceUpdateStrategy": {"hook": {"templateName": "test"}}}));
     story.image("v2").settle();
     story.hooks_end("pre-inplace", HookPhase::Successful);
     story.kubelets_run = false;
@@ -116,27 +107,18 @@ fn a_pod_that_is_being_updated_gets_the_newest_target_without_a_second_hook() {
     story.kubelets_run = true;
     story.settle();
     assert_eq!(story.pods()[0].gate, Gate::Open);
-    assert_eq!(
-        story.count(|action| matches!(action, Action::CreateHookRun(_))),
-        1
-    );
+    assert_eq!(story.count(|action| matches!(action, Action::CreateHookRun(_))), 1);
 }
 
 #[test]
 fn a_post_inplace_hook_that_fails_keeps_the_gate_closed_until_the_next_target() {
-    let mut story = in_place(
-        2,
-        json!({"postInplaceUpdateStrategy": {"hook": {"templateName": "test"}}}),
-    );
+    let mut story =
+        in_place(2, json!({"postInplaceUpdateStrategy": {"hook": {"templateName": "test"}}}));
     story.image("v2").settle();
     assert_eq!(story.images(), "v1 v2");
     story.hooks_end("post-inplace", HookPhase::Failed);
     story.settle();
-    assert_eq!(
-        story.images(),
-        "v1 v2",
-        "the unavailable pod holds the rollout back"
-    );
+    assert_eq!(story.images(), "v1 v2", "the unavailable pod holds the rollout back");
     assert_eq!(story.status().post_inplace_hook_condition.len(), 1);
     story.image("v3").settle();
     story.hooks_end("post-inplace", HookPhase::Successful);
@@ -149,10 +131,8 @@ fn a_post_inplace_hook_that_fails_keeps_the_gate_closed_until_the_next_target() 
 
 #[test]
 fn a_pre_delete_hook_guards_in_place_updates_too() {
-    let mut story = in_place(
-        2,
-        json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}}),
-    );
+    let mut story =
+        in_place(2, json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}}));
     story.image("v2").settle();
     assert_eq!(story.runs().len(), 1);
     assert!(story.runs()[0].starts_with("pre-delete-hook-"));
@@ -160,11 +140,7 @@ fn a_pre_delete_hook_guards_in_place_updates_too() {
     story.settle();
     assert_eq!(story.images(), "v1 v2");
     assert_eq!(
-        story
-            .pods()
-            .iter()
-            .filter(|pod| pod.marked_deleting)
-            .count(),
+        story.pods().iter().filter(|pod| pod.marked_deleting).count(),
         1,
         "only the next pod is marked"
     );
@@ -172,10 +148,8 @@ fn a_pre_delete_hook_guards_in_place_updates_too() {
 
 #[test]
 fn the_mark_of_a_running_pre_inplace_hook_does_not_make_a_pod_a_victim() {
-    let mut story = in_place(
-        3,
-        json!({"preInplaceUpdateStrategy": {"hook": {"templateName": "test"}}}),
-    );
+    let mut story =
+        in_place(3, json!({"preInplaceUpdateStrategy": {"hook": {"templateName": "test"}}}));
     let marked = |story: &Story| -> Vec<String> {
         let pods = story.pods().into_iter().filter(|pod| pod.marked_deleting);
         pods.map(|pod| pod.name.clone()).collect()
@@ -197,11 +171,7 @@ fn the_mark_of_a_running_pre_inplace_hook_does_not_make_a_pod_a_victim() {
     assert!(!marked(&story).contains(waiting));
     story.image("v1").settle();
     let expected = std::slice::from_ref(waiting);
-    assert_eq!(
-        marked(&story),
-        expected,
-        "updates of other pods are canceled"
-    );
+    assert_eq!(marked(&story), expected, "updates of other pods are canceled");
 }
 
 #[test]
@@ -209,17 +179,10 @@ fn a_change_that_is_impossible_in_place_is_refused_or_recreates_pods() {
     let change = json!({"template": {"spec": {"hostNetwork": true}}});
     let mut story = in_place(2, json!({}));
     story.user(change.clone()).settle();
-    assert_eq!(
-        story.condition("FailedUpdate").expect("condition").0,
-        "NotInPlace"
-    );
+    assert_eq!(story.condition("FailedUpdate").expect("condition").0, "NotInPlace");
     assert_eq!(story.status().updated_replicas, 0);
     story.user(json!({"replicas": 3})).settle();
-    assert_eq!(
-        story.status().updated_replicas,
-        0,
-        "new pods are created at the stable revision"
-    );
+    assert_eq!(story.status().updated_replicas, 0, "new pods are created at the stable revision");
 
     let mut story = in_place(
         2,
@@ -229,11 +192,7 @@ fn a_change_that_is_impossible_in_place_is_refused_or_recreates_pods() {
         }),
     );
     story.user(change).settle();
-    assert_eq!(
-        story.status().updated_replicas,
-        0,
-        "the PreInplace hook guards a recreation, too"
-    );
+    assert_eq!(story.status().updated_replicas, 0, "the PreInplace hook guards a recreation, too");
     for _ in 0..2 {
         story.hooks_end("pre-inplace", HookPhase::Successful);
         story.settle();
@@ -249,10 +208,7 @@ fn resources_are_set_through_resize_and_a_revert_frees_a_pod_whose_resize_is_inf
     };
     let mut story = in_place(1, resources("1"));
     story.user(resources("2")).settle();
-    assert_eq!(
-        story.count(|action| matches!(action, Action::ResizePod { .. })),
-        1
-    );
+    assert_eq!(story.count(|action| matches!(action, Action::ResizePod { .. })), 1);
     assert_eq!(story.pods()[0].gate, Gate::Open);
 
     let name = story.names()[0].clone();
@@ -260,14 +216,9 @@ fn resources_are_set_through_resize_and_a_revert_frees_a_pod_whose_resize_is_inf
     while story.count(|action| matches!(action, Action::ResizePod { .. })) < 2 {
         story.reconcile();
     }
-    story.edit_pod(&name, |pod| {
-        pod.resize = Resize::Infeasible("node has 8 cpus".to_owned())
-    });
+    story.edit_pod(&name, |pod| pod.resize = Resize::Infeasible("node has 8 cpus".to_owned()));
     story.settle();
-    assert_eq!(
-        story.condition("FailedUpdate").expect("condition").0,
-        "ResizeNotPossible"
-    );
+    assert_eq!(story.condition("FailedUpdate").expect("condition").0, "ResizeNotPossible");
     story.user(resources("2"));
     while story.count(|action| matches!(action, Action::ResizePod { .. })) < 3 {
         story.reconcile();
@@ -282,9 +233,7 @@ fn resources_are_set_through_resize_and_a_revert_frees_a_pod_whose_resize_is_inf
 fn a_resize_by_another_client_does_not_hold_up_an_image_change() {
     let mut story = in_place(1, json!({}));
     let name = story.names().remove(0);
-    story.edit_pod(&name, |pod| {
-        pod.resize = Resize::Deferred("node has no room".to_owned())
-    });
+    story.edit_pod(&name, |pod| pod.resize = Resize::Deferred("node has no room".to_owned()));
     story.image("v2").settle();
     assert_eq!(story.images(), "v2");
     assert_eq!(story.columns(), "1 1 1 1 1");
@@ -313,10 +262,7 @@ fn an_update_to_another_name_of_the_running_image_is_complete_after_the_restart(
     let patching = Patching::InPlace(order);
     let record = patch_of(&pod, RevisionName::of("new"), &wanted, now, patching).record;
     set_container(&mut pod, "game:v1", "old");
-    let first = FirstStatus {
-        generation: pod.generation,
-        container_ids: vec!["old".to_owned()],
-    };
+    let first = FirstStatus { generation: pod.generation, container_ids: vec!["old".to_owned()] };
     for first_status in [Some(first), None] {
         pod.first_status = first_status;
         set_container(&mut pod, "game:v1", "old");

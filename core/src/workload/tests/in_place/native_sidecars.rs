@@ -41,11 +41,9 @@ fn a_sidecar_is_not_changed_in_place_if_its_kubelet_would_not_restart_it() {
     assert_eq!(sidecars(&story), ["proxy:v2", "proxy:v1"]);
     let (reason, message) = story.condition("FailedUpdate").expect("condition");
     assert_eq!(reason, "NotInPlace");
-    for word in [
-        "spec.template.spec.initContainers[0].image",
-        "v1.31.4",
-        "whenImpossible: Recreate",
-    ] {
+    for word in
+        ["spec.template.spec.initContainers[0].image", "v1.31.4", "whenImpossible: Recreate"]
+    {
         assert!(message.contains(word), "{message}");
     }
     story.world.old_kubelets.clear();

@@ -41,10 +41,7 @@ fn spec(story: &Story) -> String {
 fn changes(story: &Story) -> Option<String> {
     assert_eq!(story.runs().len(), 1);
     let annotations = story.world.runs[0].metadata.annotations.as_ref();
-    annotations
-        .expect("annotations")
-        .get(names::RUN_CHANGES)
-        .cloned()
+    annotations.expect("annotations").get(names::RUN_CHANGES).cloned()
 }
 
 const HOOKS: [&str; 2] = ["preInplaceUpdateStrategy", "preDeleteUpdateStrategy"];
@@ -106,10 +103,7 @@ fn a_success_for_a_resize_does_not_allow_a_restart() {
         template
     };
     let hook = json!({"hook": {"templateName": "test"}});
-    let mut story = story(
-        1,
-        json!({HOOKS[0]: hook, "updateStrategy": {"type": "InplaceUpdate"}}),
-    );
+    let mut story = story(1, json!({HOOKS[0]: hook, "updateStrategy": {"type": "InplaceUpdate"}}));
     story.user(template("2", "v1", "v1")).settle();
     story.kubelets_run = false;
     story.user(template("1", "v1", "v2")).settle();
@@ -126,10 +120,7 @@ fn a_success_for_a_resize_does_not_allow_a_restart() {
 #[test]
 fn a_success_for_a_change_in_place_does_not_allow_a_deletion() {
     let later: [(&str, Value); 3] = [
-        (
-            "RollingUpdate",
-            json!({"updateStrategy": {"type": "RollingUpdate"}}),
-        ),
+        ("RollingUpdate", json!({"updateStrategy": {"type": "RollingUpdate"}})),
         (
             "Recreate",
             json!({
@@ -171,9 +162,7 @@ fn a_success_for_a_deletion_does_not_allow_a_change_in_place() {
         story.user(images("v1", "v2")).settle();
         assert_eq!(changes(&story), None);
         story.hooks_end("", HookPhase::Successful);
-        story
-            .user(json!({"updateStrategy": {"type": "InplaceUpdate"}}))
-            .settle();
+        story.user(json!({"updateStrategy": {"type": "InplaceUpdate"}})).settle();
         assert_eq!(spec(&story), "game:v1 log:v1", "{hook}");
         assert_eq!(changes(&story).as_deref(), Some("log"));
     }

@@ -32,8 +32,7 @@ fn template(cpu: &str) -> Value {
 fn pods(story: &Story) -> Vec<(String, bool)> {
     let pods = story.pods();
     let pods = pods.iter();
-    pods.map(|pod| (pod.containers[0].resources.to_string(), pod.is_ready()))
-        .collect()
+    pods.map(|pod| (pod.containers[0].resources.to_string(), pod.is_ready())).collect()
 }
 
 #[test]
@@ -46,11 +45,8 @@ fn resources_are_not_changed_in_place_if_the_kubelet_would_not_change_them() {
     assert_eq!(after[1], before[1], "the gate stays open");
     let (reason, message) = story.condition("FailedUpdate").expect("condition");
     assert_eq!(reason, "NotInPlace");
-    for word in [
-        "spec.template.spec.containers[].resources",
-        "v1.32.7",
-        "whenImpossible: Recreate",
-    ] {
+    for word in ["spec.template.spec.containers[].resources", "v1.32.7", "whenImpossible: Recreate"]
+    {
         assert!(message.contains(word), "{message}");
     }
     story.world.old_kubelets.clear();

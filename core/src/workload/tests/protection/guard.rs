@@ -15,11 +15,7 @@ fn new_pods_have_the_label_from_the_start() {
     let mut story = story(2, guarded());
     story.settle();
     assert_eq!(labeled(&story), 2);
-    assert_eq!(
-        story.count(|it| matches!(it, Action::GuardPod { .. })),
-        0,
-        "no additional write"
-    );
+    assert_eq!(story.count(|it| matches!(it, Action::GuardPod { .. })), 0, "no additional write");
     assert!(has_finalizer(&story) && story.budget.is_some());
     assert_eq!(guard_condition(&story), "PodsGuarded");
     assert_eq!(story.status().protection.expect("status").guarded, 2);
@@ -63,10 +59,8 @@ fn new_guarded_pods_have_annotations_and_a_priority_class() {
         });
         pods.next().expect("a pod")
     };
-    let (safe_to_evict, do_not_disrupt) = (
-        "cluster-autoscaler.kubernetes.io/safe-to-evict",
-        "karpenter.sh/do-not-disrupt",
-    );
+    let (safe_to_evict, do_not_disrupt) =
+        ("cluster-autoscaler.kubernetes.io/safe-to-evict", "karpenter.sh/do-not-disrupt");
     let pod = created(guarded());
     let expected = json!({safe_to_evict: "false", do_not_disrupt: "true"});
     assert_eq!(pod["metadata"]["annotations"], expected);
@@ -115,10 +109,8 @@ fn an_in_place_update_keeps_the_guard_annotations() {
 /// the budget, and last the finalizer.
 #[test]
 fn the_guard_is_set_up_and_taken_down_in_order() {
-    let mut story = story(
-        2,
-        json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}}),
-    );
+    let mut story =
+        story(2, json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}}));
     story.has_policy = false;
     story.settle();
     story.user(json!({"protection": {"pods": "Guarded"}}));
@@ -127,18 +119,12 @@ fn the_guard_is_set_up_and_taken_down_in_order() {
     story.reconcile();
     assert!(story.budget.is_some());
     story.settle();
-    assert_eq!(
-        (labeled(&story), guard_condition(&story)),
-        (0, "GuardNotInForce".to_owned())
-    );
+    assert_eq!((labeled(&story), guard_condition(&story)), (0, "GuardNotInForce".to_owned()));
 
     story.has_policy = true;
     assert!(!story.reconcile(), "the check is not due yet");
     story.wait(1).settle();
-    assert_eq!(
-        (labeled(&story), guard_condition(&story)),
-        (2, "PodsGuarded".to_owned())
-    );
+    assert_eq!((labeled(&story), guard_condition(&story)), (2, "PodsGuarded".to_owned()));
 
     story.user(json!({"protection": {"pods": "None"}}));
     story.reconcile();
@@ -174,8 +160,7 @@ fn a_guard_label_of_another_workload_is_corrected() {
     let name = story.names()[0].clone();
     let mislabel = |story: &mut Story| {
         story.edit_pod(&name, |pod| {
-            pod.labels
-                .insert(GUARDED_LABEL.to_owned(), "uid-before".to_owned());
+            pod.labels.insert(GUARDED_LABEL.to_owned(), "uid-before".to_owned());
         });
     };
     mislabel(&mut story);
@@ -246,10 +231,7 @@ fn a_refused_deletion_of_the_budget_is_shown() {
         story.object.status = plan.status;
         let (reason, message) = story.condition("Guarded").expect("a condition");
         assert_eq!(reason, "BudgetNotDeleted");
-        assert!(
-            message.ends_with("cannot be deleted: forbidden"),
-            "{message}"
-        );
+        assert!(message.ends_with("cannot be deleted: forbidden"), "{message}");
         assert_eq!(story.plan().status, None, "the status is written once");
     }
 }

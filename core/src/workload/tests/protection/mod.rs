@@ -30,8 +30,7 @@ fn with_deadline(seconds: i32) -> Value {
 /// The number of pods with the guard label of the workload.
 fn labeled<K: Planned + serde::Serialize>(story: &Story<K>) -> usize {
     let pods = story.pods().into_iter();
-    pods.filter(|pod| pod.guarded_by() == Some("uid-game"))
-        .count()
+    pods.filter(|pod| pod.guarded_by() == Some("uid-game")).count()
 }
 
 fn has_finalizer<K: Planned + serde::Serialize>(story: &Story<K>) -> bool {

@@ -30,10 +30,7 @@ fn move_two_of_three<K: Planned + serde::Serialize>(mut story: Story<K>) -> Vec<
     story.settle();
     let shown = story.status().protection.expect("status");
     assert_eq!((shown.moving, shown.waiting.len()), (2, 1));
-    assert_eq!(
-        story.condition("Ready").expect("condition").0,
-        "PodsToDelete"
-    );
+    assert_eq!(story.condition("Ready").expect("condition").0, "PodsToDelete");
     assert_eq!(story.hooks_end("", HookPhase::Successful), 1);
     story.settle();
     let shown = story.status().protection.expect("status");
@@ -223,12 +220,7 @@ fn guarded_pods_are_deleted_when_kubernetes_gives_them_up_with_their_node() {
         (tolerations(Value::Null), taint, lost(false, true), Some(0)),
         (guarded(), None, lost(true, true), None),
         (guarded(), taint, lost(false, false), None),
-        (
-            guarded(),
-            Some(Disruption::Eviction),
-            lost(true, true),
-            None,
-        ),
+        (guarded(), Some(Disruption::Eviction), lost(true, true), None),
         (unprotected, taint, lost(true, true), None),
     ] {
         let case = format!("{spec} {disruption:?} {node:?}");
@@ -240,10 +232,7 @@ fn guarded_pods_are_deleted_when_kubernetes_gives_them_up_with_their_node() {
             (pod.node, pod.disruption) = (Some("lost".to_owned()), disruption);
             pod.ready_since = None;
         });
-        story
-            .world
-            .lost_nodes
-            .insert("lost".to_owned(), LostNode { since, ..node });
+        story.world.lost_nodes.insert("lost".to_owned(), LostNode { since, ..node });
         story.settle();
         if let Some(seconds) = deleted_after.filter(|seconds| *seconds > 0) {
             assert!(grounds(&story).is_empty(), "{case}");
@@ -254,11 +243,7 @@ fn guarded_pods_are_deleted_when_kubernetes_gives_them_up_with_their_node() {
             story.wait(i64::from(deleted_after.is_none()) * 1000);
         }
         story.settle();
-        let expected: &[Ground] = if deleted_after.is_some() {
-            &[Ground::NodeLost]
-        } else {
-            &[]
-        };
+        let expected: &[Ground] = if deleted_after.is_some() { &[Ground::NodeLost] } else { &[] };
         assert_eq!(grounds(&story), expected, "{case}");
         // The precondition makes the deletion fail if the node has come back and its kubelet has changed the pod.
         let has_precondition = |action: &Action| match action {
@@ -266,11 +251,7 @@ fn guarded_pods_are_deleted_when_kubernetes_gives_them_up_with_their_node() {
             _ => true,
         };
         assert!(story.done.iter().all(has_precondition), "{case}");
-        assert_eq!(
-            story.names().contains(&name),
-            deleted_after.is_none(),
-            "{case}"
-        );
+        assert_eq!(story.names().contains(&name), deleted_after.is_none(), "{case}");
     }
 }
 
@@ -382,10 +363,7 @@ fn a_pod_on_a_lost_node_is_deleted_once() {
             pod.move_requested = is_moved.then_some(MoveRequest::User);
             pod.ready_since = None;
         });
-        let lost = LostNode {
-            out_of_service: true,
-            ..LostNode::default()
-        };
+        let lost = LostNode { out_of_service: true, ..LostNode::default() };
         story.world.lost_nodes.insert("lost".to_owned(), lost);
         story.image(image).settle();
         assert_eq!(grounds(&story), [Ground::NodeLost], "{is_moved} {strategy}");

@@ -23,10 +23,7 @@ fn a_failed_hook_is_run_again_at_growing_intervals() {
         assert_eq!(story.hooks_end("", HookPhase::Failed), 1);
         // The guard has just been checked, so the next wake time is not that of another check.
         let at = story.world.now;
-        story.world.guard = Some(GuardState::InForce {
-            at,
-            others: Vec::new(),
-        });
+        story.world.guard = Some(GuardState::InForce { at, others: Vec::new() });
         story.settle();
         let waiting = &story.status().protection.expect("status").waiting;
         assert_eq!(waiting[0].reason, WaitReason::HookNotSuccessful);
@@ -194,13 +191,8 @@ fn release_all(story: &mut Story<GameDeployment>) {
 fn a_guard_whose_hook_was_removed_stays_until_its_pods_are_released() {
     let mut story = story(2, guarded());
     story.settle();
-    story
-        .user(json!({"preDeleteUpdateStrategy": {"hook": null}}))
-        .settle();
-    assert_eq!(
-        (labeled(&story), guard_condition(&story)),
-        (2, "HookRemoved".to_owned())
-    );
+    story.user(json!({"preDeleteUpdateStrategy": {"hook": null}})).settle();
+    assert_eq!((labeled(&story), guard_condition(&story)), (2, "HookRemoved".to_owned()));
     story.user(json!({"replicas": 1})).settle();
     assert_eq!(story.pods().len(), 2);
     let waiting = story.status().protection.expect("status").waiting;

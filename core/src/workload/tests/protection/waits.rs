@@ -45,11 +45,7 @@ fn leave_and_return(story: &mut Story, name: &str) {
     assert_eq!(pod(story, name).controller, None);
     story.wait(6600);
     story.edit_pod(name, |pod| {
-        *pod = Pod {
-            controller: None,
-            resource_version: pod.resource_version,
-            ..before.clone()
-        };
+        *pod = Pod { controller: None, resource_version: pod.resource_version, ..before.clone() };
     });
 }
 
@@ -132,10 +128,7 @@ fn no_annotation_brings_the_deadline_forward() {
         story.settle();
         assert_eq!(grounds(&story), []);
         let pod = pod(&story, &name);
-        assert_eq!(
-            (pod.marked_deleting, pod.waiting_since),
-            (true, Some(since))
-        );
+        assert_eq!((pod.marked_deleting, pod.waiting_since), (true, Some(since)));
     }
     story.wait(1200).settle();
     assert_eq!(grounds(&story), [Ground::Deadline]);

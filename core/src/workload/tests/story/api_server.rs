@@ -22,10 +22,7 @@ impl<K: Planned + Serialize> Story<K> {
 
     pub(super) fn record_verdict(&mut self, revision: String, refusal: Option<String>) {
         let verdict = match refusal {
-            Some(message) => Verdict::Refused {
-                message,
-                at: self.world.now,
-            },
+            Some(message) => Verdict::Refused { message, at: self.world.now },
             None => Verdict::Accepted,
         };
         self.world.verdicts.insert(revision, verdict);
@@ -40,29 +37,14 @@ impl<K: Planned + Serialize> Story<K> {
         }
         match action {
             Action::PatchWorkload(patch) => self.patch_workload(patch),
-            Action::CreateRevision(NewRevision {
-                name,
-                number,
-                template,
-                ..
-            }) => {
+            Action::CreateRevision(NewRevision { name, number, template, .. }) => {
                 let uid = format!("uid-{name}");
-                let revision = Revision {
-                    name,
-                    uid,
-                    number,
-                    template,
-                    controlled: true,
-                };
+                let revision = Revision { name, uid, number, template, controlled: true };
                 self.world.revisions.push(Arc::new(revision));
             }
             Action::RenumberRevision { name, number } => {
-                let revision = self
-                    .world
-                    .revisions
-                    .iter_mut()
-                    .find(|it| it.name == name)
-                    .expect("revision");
+                let revision =
+                    self.world.revisions.iter_mut().find(|it| it.name == name).expect("revision");
                 Arc::make_mut(revision).number = number;
             }
             Action::DeleteRevision { name, .. } => {
@@ -85,9 +67,7 @@ impl<K: Planned + Serialize> Story<K> {
                 (pod.marked_deleting, pod.waiting_since) = (false, None);
             }
             Action::DryRun { revision, .. } => {
-                let refusal = self
-                    .quota_refusal()
-                    .or_else(|| self.dry_run_refusal.clone());
+                let refusal = self.quota_refusal().or_else(|| self.dry_run_refusal.clone());
                 self.record_verdict(revision, refusal);
             }
             Action::CreatePod(new) => {
@@ -141,9 +121,7 @@ impl<K: Planned + Serialize> Story<K> {
             }
             Action::CreateHookRun(run) => self.create_run(*run, tick),
             Action::DeleteHookRun { uid, .. } => {
-                self.world
-                    .runs
-                    .retain(|run| run.metadata.uid.as_ref() != Some(&uid));
+                self.world.runs.retain(|run| run.metadata.uid.as_ref() != Some(&uid));
             }
             Action::CloseGate { pod, .. } => {
                 let pod = self.pod(&pod).expect("pod");
@@ -155,11 +133,8 @@ impl<K: Planned + Serialize> Story<K> {
             Action::ResizePod { pod, resources } => {
                 let pod = self.pod(&pod).expect("pod");
                 for (name, wanted) in resources {
-                    let container = pod
-                        .containers
-                        .iter_mut()
-                        .find(|it| it.name == name)
-                        .expect("container");
+                    let container =
+                        pod.containers.iter_mut().find(|it| it.name == name).expect("container");
                     container.resources = wanted.to_string().into();
                 }
             }
@@ -217,10 +192,7 @@ impl<K: Planned + Serialize> Story<K> {
         let at = self.world.now;
         match (&self.budget, self.has_policy) {
             (None, _) => GuardState::no_budget(self.world.guard.as_ref()),
-            (Some(_), true) => GuardState::InForce {
-                at,
-                others: self.other_budgets.clone(),
-            },
+            (Some(_), true) => GuardState::InForce { at, others: self.other_budgets.clone() },
             (Some(_), false) => {
                 let message = "no policy".to_owned();
                 GuardState::not_in_force(self.world.guard.as_ref(), message, at)
@@ -250,9 +222,7 @@ impl<K: Planned + Serialize> Story<K> {
         let claim = self.world.claims.get_mut(&change.name).expect("claim");
         let claim = Arc::make_mut(claim);
         assert_eq!(claim.uid, change.uid);
-        claim
-            .owners
-            .retain(|owner| !change.remove.contains(&owner.uid));
+        claim.owners.retain(|owner| !change.remove.contains(&owner.uid));
         claim.owners.extend(change.add.iter().map(claim_owner));
     }
 
@@ -272,11 +242,8 @@ impl<K: Planned + Serialize> Story<K> {
             assert_eq!(pod.sidecars[set].text(), *mark);
         }
         for image in &patch.images {
-            let container = pod
-                .containers
-                .iter_mut()
-                .find(|it| it.name == image.name)
-                .expect("container");
+            let container =
+                pod.containers.iter_mut().find(|it| it.name == image.name).expect("container");
             container.image = image.to.clone();
         }
         if !patch.images.is_empty() {
@@ -296,8 +263,7 @@ impl<K: Planned + Serialize> Story<K> {
                 names::BCS_IN_PLACE_GRACE => pod.postponed = None,
                 _ => {
                     let mark = value.map(|value| BTreeMap::from([(key, value)]));
-                    pod.sidecars
-                        .extend(mark.iter().flat_map(crate::observed::sidecar_marks));
+                    pod.sidecars.extend(mark.iter().flat_map(crate::observed::sidecar_marks));
                 }
             }
         }
@@ -363,21 +329,15 @@ fn created_pod(new: &NewPod, now: Timestamp, tick: u64) -> Pod {
         index: object["metadata"]["annotations"][names::INDEX_ID]
             .as_str()
             .map(|index| index.parse().expect("an index")),
-        sidecars: serde_json::from_value(object["metadata"]["annotations"].clone()).map_or_else(
-            |_| BTreeMap::new(),
-            |annotations| sidecar_marks(&annotations),
-        ),
+        sidecars: serde_json::from_value(object["metadata"]["annotations"].clone())
+            .map_or_else(|_| BTreeMap::new(), |annotations| sidecar_marks(&annotations)),
         record: None,
         postponed: None,
         node: Some("node".to_owned()),
         phase: PodPhase::Pending,
         ended_at_once: None,
         ready_since: None,
-        gate: if object["spec"]["readinessGates"].is_array() {
-            Gate::Unset
-        } else {
-            Gate::None
-        },
+        gate: if object["spec"]["readinessGates"].is_array() { Gate::Unset } else { Gate::None },
         pod_ip: Some("127.9.0.1".to_owned()),
         host_ip: Some("127.0.0.1".to_owned()),
         observed_generation: 1,

@@ -142,10 +142,8 @@ impl<K: Planned + Serialize> Story<K> {
     /// Makes a plan and carries it out. Returns whether anything changed.
     pub fn reconcile(&mut self) -> bool {
         let plan = self.plan();
-        let (before, after): (Vec<_>, Vec<_>) = plan
-            .actions
-            .into_iter()
-            .partition(|action| action.phase() == Phase::Before);
+        let (before, after): (Vec<_>, Vec<_>) =
+            plan.actions.into_iter().partition(|action| action.phase() == Phase::Before);
         let mut changed = !before.is_empty() || !after.is_empty() || plan.status.is_some();
         self.taken = self.names().into_iter().chain(self.runs()).collect();
         before.into_iter().for_each(|action| self.carry_out(action));

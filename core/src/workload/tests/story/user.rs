@@ -40,19 +40,14 @@ impl<K: Planned + Serialize> Story<K> {
             "spec": {"metrics": [{"name": "webtest", "provider": {"web": {"url": "http://127.0.0.1:9091"}}}]},
         }))
         .expect("template");
-        self.world
-            .templates
-            .insert(name.to_owned(), Arc::new(template));
+        self.world.templates.insert(name.to_owned(), Arc::new(template));
         self
     }
 
     /// Time passes.
     pub fn wait(&mut self, seconds: i64) -> &mut Self {
-        self.world.now = self
-            .world
-            .now
-            .checked_add(SignedDuration::from_secs(seconds))
-            .expect("time");
+        self.world.now =
+            self.world.now.checked_add(SignedDuration::from_secs(seconds)).expect("time");
         self
     }
 
@@ -79,12 +74,7 @@ impl<K: Planned + Serialize> Story<K> {
 
     /// Another client or a kubelet changes a pod.
     pub fn edit_pod(&mut self, name: &str, edit: impl FnOnce(&mut Pod)) {
-        let pod = self
-            .world
-            .pods
-            .iter_mut()
-            .find(|pod| pod.name == name)
-            .expect("pod");
+        let pod = self.world.pods.iter_mut().find(|pod| pod.name == name).expect("pod");
         let pod = Arc::make_mut(pod);
         edit(pod);
         self.clock += 1;

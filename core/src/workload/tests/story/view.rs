@@ -17,11 +17,7 @@ impl<K: Planned + Serialize> Story<K> {
     }
 
     pub fn runs(&self) -> Vec<String> {
-        self.world
-            .runs
-            .iter()
-            .map(|run| run.metadata.name.clone().unwrap_or_default())
-            .collect()
+        self.world.runs.iter().map(|run| run.metadata.name.clone().unwrap_or_default()).collect()
     }
 
     /// Image tags of all pods, sorted.
@@ -29,12 +25,7 @@ impl<K: Planned + Serialize> Story<K> {
         let mut images: Vec<_> = self
             .pods()
             .iter()
-            .map(|pod| {
-                pod.containers[0]
-                    .image
-                    .trim_start_matches("game:")
-                    .to_owned()
-            })
+            .map(|pod| pod.containers[0].image.trim_start_matches("game:").to_owned())
             .collect();
         images.sort();
         images.join(" ")
@@ -67,11 +58,7 @@ impl<K: Planned + Serialize> Story<K> {
     }
 
     pub fn condition(&self, type_: &str) -> Option<(String, String)> {
-        let condition = self
-            .status()
-            .conditions
-            .into_iter()
-            .find(|it| it.type_ == type_)?;
+        let condition = self.status().conditions.into_iter().find(|it| it.type_ == type_)?;
         Some((condition.reason, condition.message))
     }
 

@@ -27,35 +27,21 @@ fn writes_are_ordered_by_version_with_the_object_before_and_after() {
     ];
     let writes = history(&events);
     let specs = |object: &Option<Arc<Value>>| object.as_ref().map(|o| o["spec"].clone());
-    let steps: Vec<_> = writes
-        .iter()
-        .map(|write| (specs(&write.before), specs(&write.after)))
-        .collect();
+    let steps: Vec<_> =
+        writes.iter().map(|write| (specs(&write.before), specs(&write.after))).collect();
     let (one, two) = (Some(json!(1)), Some(json!(2)));
-    assert_eq!(
-        steps,
-        [(None, one.clone()), (one.clone(), one.clone()), (one, two)]
-    );
+    assert_eq!(steps, [(None, one.clone()), (one.clone(), one.clone()), (one, two)]);
 }
 
 #[test]
 fn every_form_of_version_precondition_is_recognized() {
     let test = |path: &str| json!([{"op": "test", "path": path, "value": "7"}]);
     for (body, expected) in [
-        (
-            json!({"preconditions": {"uid": "u", "resourceVersion": "7"}}),
-            true,
-        ),
-        (
-            json!({"preconditions": {"uid": "u", "resourceVersion": null}}),
-            false,
-        ),
+        (json!({"preconditions": {"uid": "u", "resourceVersion": "7"}}), true),
+        (json!({"preconditions": {"uid": "u", "resourceVersion": null}}), false),
         (test("/metadata/resourceVersion"), true),
         (test("/metadata/uid"), false),
-        (
-            json!({"metadata": {"uid": "u", "resourceVersion": "7"}}),
-            true,
-        ),
+        (json!({"metadata": {"uid": "u", "resourceVersion": "7"}}), true),
         (json!({"metadata": {"uid": "u"}}), false),
     ] {
         assert_eq!(has_version_precondition(&body), expected, "{body}");
@@ -129,10 +115,7 @@ fn a_deletion_of_a_collection_keeps_objects_with_finalizers() {
     let list = json!({"kind": "GameDeploymentList", "metadata": {"resourceVersion": "10"}});
     let mut guarded = object("GameDeployment", 10, json!(1));
     guarded["metadata"]["finalizers"] = json!(["guard"]);
-    for (created, is_kept) in [
-        (object("GameDeployment", 10, json!(1)), false),
-        (guarded, true),
-    ] {
+    for (created, is_kept) in [(object("GameDeployment", 10, json!(1)), false), (guarded, true)] {
         let events = [
             event("create", "gamedeployments", 1, created),
             event("deletecollection", "gamedeployments", 2, list.clone()),
@@ -154,28 +137,15 @@ fn a_removal_of_the_last_finalizer_is_placed_after_earlier_writes() {
         event("patch", "nodes", 2, object("Node", 11, json!(1))),
         event("patch", "clusters", 3, ended),
     ];
-    let order: Vec<String> = history(&events)
-        .into_iter()
-        .map(|it| it.verb + &it.plural)
-        .collect();
+    let order: Vec<String> = history(&events).into_iter().map(|it| it.verb + &it.plural).collect();
     assert_eq!(order, ["deleteclusters", "patchnodes", "patchclusters"]);
 }
 
 #[test]
 fn scaling_shows_in_the_workload() {
     let events = [
-        event(
-            "create",
-            "gamedeployments",
-            1,
-            object("GameDeployment", 10, json!({"replicas": 1})),
-        ),
-        event(
-            "patch",
-            "gamedeployments/scale",
-            2,
-            object("Scale", 11, json!({"replicas": 5})),
-        ),
+        event("create", "gamedeployments", 1, object("GameDeployment", 10, json!({"replicas": 1}))),
+        event("patch", "gamedeployments/scale", 2, object("Scale", 11, json!({"replicas": 5}))),
     ];
     let writes = history(&events);
     let after = writes[1].after.as_ref().expect("a workload");

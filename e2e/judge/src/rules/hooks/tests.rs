@@ -140,22 +140,14 @@ fn a_success_is_valid_for_a_minute() {
 
 #[test]
 fn the_age_of_a_success_does_not_depend_on_the_operators_clock() {
-    let cases = [
-        (3_600, 0, vec![]),
-        (-3_600, 0, vec![]),
-        (3_600, 62, vec!["hooks"]),
-    ];
+    let cases = [(3_600, 0, vec![]), (-3_600, 0, vec![]), (3_600, 62, vec!["hooks"])];
     for (ahead, seconds, broken) in cases {
         let mut scenario = scaling_in();
         scenario.run("a", "PreDelete", "");
         scenario.finish_with_clock_ahead("a", "PreDelete", ahead);
         scenario.wait(seconds);
         scenario.delete("a");
-        assert_eq!(
-            scenario.broken(),
-            broken,
-            "{ahead} s ahead, {seconds} s later"
-        );
+        assert_eq!(scenario.broken(), broken, "{ahead} s ahead, {seconds} s later");
     }
 }
 
@@ -225,17 +217,9 @@ fn a_result_on_a_pod_counts_only_if_termination_prevented_its_hook_run() {
     let mut scenario = in_a_deleted_namespace();
     record(&mut scenario, "Successful");
     scenario.delete("a");
-    assert_eq!(
-        scenario.broken(),
-        ["hooks"],
-        "the HookRun was never refused"
-    );
+    assert_eq!(scenario.broken(), ["hooks"], "the HookRun was never refused");
     scenario.refuse_run(OPERATOR, RUN, TERMINATING);
-    assert_eq!(
-        scenario.broken(),
-        ["hooks"],
-        "the HookRun was refused after the deletion"
-    );
+    assert_eq!(scenario.broken(), ["hooks"], "the HookRun was refused after the deletion");
 }
 
 #[test]
@@ -269,11 +253,9 @@ fn a_success_for_another_revision_allows_nothing() {
 
 #[test]
 fn a_success_for_other_containers_allows_nothing() {
-    for (changes, broken) in [
-        (Some("log,main"), vec![]),
-        (Some("log"), vec!["hooks"]),
-        (None, vec!["hooks"]),
-    ] {
+    for (changes, broken) in
+        [(Some("log,main"), vec![]), (Some("log"), vec!["hooks"]), (None, vec!["hooks"])]
+    {
         let mut scenario = updating("preInplace");
         scenario.remove_gate("a");
         scenario.pass_for("a", "PreInplace", "v2", changes);

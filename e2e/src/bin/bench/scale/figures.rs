@@ -70,10 +70,7 @@ impl Page {
             let (name, _) = series.split_once('{').unwrap_or((series, ""));
             (name == LISTS).then(|| value.parse::<f64>().unwrap_or_default() as u64)
         });
-        Self {
-            plans: Histogram::read(page, PLANNING, &[]),
-            lists: lists.sum(),
-        }
+        Self { plans: Histogram::read(page, PLANNING, &[]), lists: lists.sum() }
     }
 
     /// The increase since an earlier page.

@@ -108,8 +108,7 @@ impl Fleet {
             Fleet::Many => {
                 let games = (0..pods / FEW).map(|n| Value::from(game.clone().named(&numbered(n))));
                 let games: Vec<Value> = games.collect();
-                case.apply(json!({"apiVersion": "v1", "kind": "List", "items": games}))
-                    .await?
+                case.apply(json!({"apiVersion": "v1", "kind": "List", "items": games})).await?
             }
             Fleet::Native => case.apply(crate::subject::deployment()).await?,
         };
@@ -163,10 +162,7 @@ fn numbered(n: usize) -> String {
 /// The patch that advances a phase to `to` of a workload's `all` pods.
 fn operations(phase: Phase, to: usize, all: usize) -> Value {
     let set = |path: &str, value: Value| json!({"op": "add", "path": path, "value": value});
-    let image = set(
-        "/spec/template/spec/containers/0/image",
-        json!(phase.image()),
-    );
+    let image = set("/spec/template/spec/containers/0/image", json!(phase.image()));
     let partition = set("/spec/updateStrategy/partition", json!(all - to));
     match phase {
         Phase::Create => json!([set("/spec/replicas", json!(to))]),

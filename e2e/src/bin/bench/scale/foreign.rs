@@ -171,11 +171,7 @@ impl fmt::Display for Measured {
             ),
         ];
         let changes = self.changes as f64 / CHANGING.as_secs_f64();
-        writeln!(
-            f,
-            "| {} foreign pods, {changes:.0} changes per second | |",
-            self.pods
-        )?;
+        writeln!(f, "| {} foreign pods, {changes:.0} changes per second | |", self.pods)?;
         writeln!(f, "|---|---|")?;
         for (name, value) in rows {
             writeln!(f, "| {name} | {value} |")?;

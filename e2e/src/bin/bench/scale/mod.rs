@@ -50,30 +50,15 @@ impl Part {
     pub const ALL: [(&'static str, Part); 6] = [
         (
             "deployment",
-            Part::Fleet(
-                Fleet::Deployment,
-                &[Phase::Create, Phase::Update, Phase::Delete],
-            ),
+            Part::Fleet(Fleet::Deployment, &[Phase::Create, Phase::Update, Phase::Delete]),
         ),
         (
             "hot-patch",
-            Part::Fleet(
-                Fleet::Deployment,
-                &[Phase::Create, Phase::HotPatch, Phase::Delete],
-            ),
+            Part::Fleet(Fleet::Deployment, &[Phase::Create, Phase::HotPatch, Phase::Delete]),
         ),
-        (
-            "set",
-            Part::Fleet(Fleet::Set, &[Phase::Create, Phase::Update, Phase::Delete]),
-        ),
-        (
-            "many",
-            Part::Fleet(Fleet::Many, &[Phase::Create, Phase::Update, Phase::Delete]),
-        ),
-        (
-            "native",
-            Part::Fleet(Fleet::Native, &[Phase::Create, Phase::Delete]),
-        ),
+        ("set", Part::Fleet(Fleet::Set, &[Phase::Create, Phase::Update, Phase::Delete])),
+        ("many", Part::Fleet(Fleet::Many, &[Phase::Create, Phase::Update, Phase::Delete])),
+        ("native", Part::Fleet(Fleet::Native, &[Phase::Create, Phase::Delete])),
         ("foreign", Part::Foreign),
     ];
 
@@ -85,9 +70,9 @@ impl Part {
         pods: usize,
     ) -> Result<String> {
         Ok(match self {
-            Part::Fleet(fleet, phases) => measure_fleet(plane, name, fleet, phases, pods)
-                .await?
-                .to_string(),
+            Part::Fleet(fleet, phases) => {
+                measure_fleet(plane, name, fleet, phases, pods).await?.to_string()
+            }
             Part::Foreign => foreign::measure(plane, 2 * pods).await?.to_string(),
         })
     }
@@ -130,12 +115,8 @@ async fn measure_fleet(
         case.operator.terminate().await?;
     }
     fleet.prepare(&mut case, pods).await?;
-    let run = Run {
-        pods: Pods::watch(plane.client(), &case.namespace),
-        fleet,
-        case: &case,
-        size: pods,
-    };
+    let run =
+        Run { pods: Pods::watch(plane.client(), &case.namespace), fleet, case: &case, size: pods };
     let measured = run.measure(phases).await?;
     if case.operator.is_running() {
         case.operator.terminate().await?;
@@ -179,28 +160,16 @@ impl Run<'_> {
 
     async fn phase(&self, phase: Phase) -> Result<PhaseMeasured> {
         let tenth = self.size / 10;
-        let bounds = [
-            (0, tenth),
-            (tenth, self.size - tenth),
-            (self.size - tenth, self.size),
-        ];
+        let bounds = [(0, tenth), (tenth, self.size - tenth), (self.size - tenth, self.size)];
         let before = self.page().await?;
         let mut pauses = Pauses::default();
         let mut steps = Vec::new();
         for (from, to) in bounds {
-            eprintln!(
-                "{}: {} from {from} to {to}",
-                self.fleet.name(),
-                phase.name()
-            );
+            eprintln!("{}: {} from {from} to {to}", self.fleet.name(), phase.name());
             let is_middle = to - from > tenth;
             let (times, started) = (Times::now(self.case)?, Instant::now());
-            self.fleet
-                .start_step(self.case, phase, (from, to, self.size))
-                .await?;
-            let completed = self
-                .pods
-                .until(phase.name(), |pods| phase.is_at(to, self.size, pods));
+            self.fleet.start_step(self.case, phase, (from, to, self.size)).await?;
+            let completed = self.pods.until(phase.name(), |pods| phase.is_at(to, self.size, pods));
             tokio::select! {
                 result = completed => result?,
                 Err(error) = pauses.measure(self, phase, (from, to)), if is_middle && self.fleet.is_single_game_workload() => {
@@ -209,11 +178,7 @@ impl Run<'_> {
             }
             let took = started.elapsed();
             until_at_rest(self.case).await?;
-            steps.push(Step {
-                pods: to - from,
-                took,
-                times: Times::now(self.case)?.since(times),
-            });
+            steps.push(Step { pods: to - from, took, times: Times::now(self.case)?.since(times) });
         }
         Ok(PhaseMeasured {
             phase,
@@ -243,10 +208,7 @@ pub async fn until_at_rest(case: &Case) -> Result<()> {
         if used.as_secs_f64() > REST_SHARE * REST_DURATION.as_secs_f64() {
             last_busy = (Instant::now(), processor_time(Times::now(case)?));
         }
-        anyhow::ensure!(
-            last_busy.0.elapsed() > REST_DURATION,
-            "{used:?} within {REST_DURATION:?}"
-        );
+        anyhow::ensure!(last_busy.0.elapsed() > REST_DURATION, "{used:?} within {REST_DURATION:?}");
         Ok(())
     })
     .await

@@ -35,9 +35,7 @@ impl Pauses {
             let target = from + (to - from) * number / (PAUSES + 1);
             let has_reached =
                 |pods: &crate::pods::PodStates| phase.progress(run.size, pods) >= target;
-            run.pods
-                .until("far enough for a pause", has_reached)
-                .await?;
+            run.pods.until("far enough for a pause", has_reached).await?;
             let started = Instant::now();
             let generation = set_paused(run, true).await?;
             eventually("the status shows the pause", LIMIT, async || {
@@ -61,9 +59,7 @@ async fn set_paused(run: &Run<'_>, paused: bool) -> Result<i64> {
     let field = json!({"op": "add", "path": "/spec/updateStrategy/paused", "value": paused});
     let path = run.case.path();
     let response = run.case.plane().patch(&path, &json!([field])).await?;
-    Ok(response["metadata"]["generation"]
-        .as_i64()
-        .unwrap_or_default())
+    Ok(response["metadata"]["generation"].as_i64().unwrap_or_default())
 }
 
 fn is_paused(status: &Value) -> bool {

@@ -90,10 +90,7 @@ impl fmt::Display for Measured {
             let steps = phase.steps.iter().map(|step| step.per_pod(controller_time));
             let steps: Vec<f64> = steps.collect();
             let cells: Vec<String> = steps.iter().map(|step| format!("{step:.2}")).collect();
-            let growth = steps
-                .last()
-                .zip(steps.first())
-                .map_or(f64::NAN, |(b, a)| b / a);
+            let growth = steps.last().zip(steps.first()).map_or(f64::NAN, |(b, a)| b / a);
             writeln!(
                 f,
                 "| {} | {:.0} | {} | {growth:.2} | {:.2} | {:.2} |",

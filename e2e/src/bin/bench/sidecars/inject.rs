@@ -53,15 +53,11 @@ pub async fn measure(plane: &'static ControlPlane, pods: usize) -> Result<Measur
     let installed = Webhook::install(&mut case, "2160h").await?;
     installed.until_called(&case).await?;
     let label = "gamekeeper.tkex.tencent.com/sidecars=enabled";
-    case.kubectl(&["label", "namespace", &case.namespace, label])
-        .await?;
+    case.kubectl(&["label", "namespace", &case.namespace, label]).await?;
     create_sets(&case, APP).await?;
     let api: Api<Pod> = Api::namespaced(plane.client(), &case.namespace);
     let probe: Pod = serde_json::from_value(pod(pods, None))?;
-    let dry_run = PostParams {
-        dry_run: true,
-        ..PostParams::default()
-    };
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
     case.eventually("new pods get sidecars", async || {
         ensure_injected(&api.create(&dry_run, &probe).await?)
     })
@@ -106,11 +102,7 @@ async fn create(api: &Api<Pod>, pods: usize) -> Result<()> {
 fn ensure_injected(pod: &Pod) -> Result<()> {
     let spec = pod.spec.as_ref().context("no spec")?;
     let native = spec.init_containers.iter().flatten();
-    let names = spec
-        .containers
-        .iter()
-        .chain(native)
-        .map(|container| &*container.name);
+    let names = spec.containers.iter().chain(native).map(|container| &*container.name);
     let names: Vec<&str> = names.collect();
     ensure!(names == ["web", "log", "mesh"], "{names:?}");
     Ok(())
@@ -146,10 +138,7 @@ impl fmt::Display for Measured {
         ] {
             let (calls, share) = (durations.count(), durations.share_within(AIM) * 1e2);
             let (p50, p99) = (durations.quantile(0.5), durations.quantile(0.99));
-            writeln!(
-                f,
-                "| {name} | {calls} | {p50:.2} ms | {p99:.2} ms | {share:.2}% |"
-            )?;
+            writeln!(f, "| {name} | {calls} | {p50:.2} ms | {p99:.2} ms | {share:.2}% |")?;
         }
         let calls = self.calls.count() as f64 / self.pods as f64;
         let per_pod = |time: Duration| time.as_secs_f64() * 1e3 / self.pods as f64;

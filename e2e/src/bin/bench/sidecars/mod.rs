@@ -55,10 +55,7 @@ fn sets(namespace: &str, app: &str) -> [Value; 2] {
     let (mut container, volume) = agent();
     container["podInjectPolicy"] = json!("AfterAppContainer");
     let parts = [
-        (
-            "log",
-            json!({"containers": [container], "volumes": [volume]}),
-        ),
+        ("log", json!({"containers": [container], "volumes": [volume]})),
         ("mesh", json!({"initContainers": [proxy()]})),
     ];
     parts.map(|(name, mut spec)| {

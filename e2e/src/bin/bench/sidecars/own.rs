@@ -59,18 +59,9 @@ pub async fn measure(plane: &'static ControlPlane, pods: usize) -> Result<Measur
     let in_template = in_template.set("/spec/template/spec/initContainers", json!([proxy()]));
     let game = json!({"name": "game", "image": "game:v1"});
     let containers = json!([game, container]);
-    case.apply(in_template.set("/spec/template/spec/containers", containers))
-        .await?;
-    let run = Run {
-        watched: Pods::watch(plane.client(), &case.namespace),
-        case: &case,
-        pods,
-    };
-    let mut measured = Measured {
-        pods,
-        in_template: Vec::new(),
-        injected: Vec::new(),
-    };
+    case.apply(in_template.set("/spec/template/spec/containers", containers)).await?;
+    let run = Run { watched: Pods::watch(plane.client(), &case.namespace), case: &case, pods };
+    let mut measured = Measured { pods, in_template: Vec::new(), injected: Vec::new() };
     // The first pods of an operator cost more: it fills its caches and opens connections.
     run.measure_once(IN_TEMPLATE).await?;
     for round in 0..ROUNDS {
@@ -109,9 +100,7 @@ impl Run<'_> {
         let status_writes = self.status_writes().await?;
         let started = Instant::now();
         self.scale(name, self.pods).await?;
-        self.watched
-            .until("created", |pods| pods.len() == self.pods)
-            .await?;
+        self.watched.until("created", |pods| pods.len() == self.pods).await?;
         let created = started.elapsed();
         self.watched.until_ready(self.pods, "game:v1").await?;
         let ready = started.elapsed();
@@ -124,9 +113,7 @@ impl Run<'_> {
             status_writes: self.status_writes().await? - status_writes,
         };
         self.scale(name, 0).await?;
-        self.watched
-            .until("deleted", |pods| pods.len() == 0)
-            .await?;
+        self.watched.until("deleted", |pods| pods.len() == 0).await?;
         Ok(cost)
     }
 
@@ -165,26 +152,16 @@ impl fmt::Display for Measured {
         let pods = self.pods as f64;
         type Pick = fn(&Cost) -> f64;
         let rows: [(&str, f64, Pick); 6] = [
-            ("until all are created, s", 1.0, |cost| {
-                cost.created.as_secs_f64()
-            }),
-            ("until all are ready, s", 1.0, |cost| {
-                cost.ready.as_secs_f64()
-            }),
+            ("until all are created, s", 1.0, |cost| cost.created.as_secs_f64()),
+            ("until all are ready, s", 1.0, |cost| cost.ready.as_secs_f64()),
             ("operator, ms of CPU time per pod", 1e3 / pods, |cost| {
                 cost.times.operator.as_secs_f64()
             }),
-            (
-                "kube-apiserver, ms of CPU time per pod",
-                1e3 / pods,
-                |cost| cost.times.server.as_secs_f64(),
-            ),
-            ("writes by the operator per pod", 1.0 / pods, |cost| {
-                cost.writes as f64
+            ("kube-apiserver, ms of CPU time per pod", 1e3 / pods, |cost| {
+                cost.times.server.as_secs_f64()
             }),
-            ("writes to the status of the sets", 1.0, |cost| {
-                cost.status_writes as f64
-            }),
+            ("writes by the operator per pod", 1.0 / pods, |cost| cost.writes as f64),
+            ("writes to the status of the sets", 1.0, |cost| cost.status_writes as f64),
         ];
         writeln!(
             f,
@@ -201,17 +178,11 @@ impl fmt::Display for Measured {
             let values_of = |costs: &[Cost]| costs.iter().map(pick).collect::<Vec<_>>();
             let (in_template, injected) = (values_of(&self.in_template), values_of(&self.injected));
             let both = in_template.iter().zip(&injected);
-            let ratio = median(
-                both.map(|(in_template, injected)| injected / in_template)
-                    .collect(),
-            );
+            let ratio =
+                median(both.map(|(in_template, injected)| injected / in_template).collect());
             let [in_template, injected] =
                 [in_template, injected].map(|values| median(values) * unit);
-            let ratio = if ratio.is_finite() {
-                format!("{ratio:.2}")
-            } else {
-                String::new()
-            };
+            let ratio = if ratio.is_finite() { format!("{ratio:.2}") } else { String::new() };
             writeln!(f, "| {name} | {in_template:.2} | {injected:.2} | {ratio} |")?;
         }
         Ok(())
