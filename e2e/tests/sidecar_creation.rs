@@ -5,7 +5,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use e2e::addons::webhook::Webhook;
 use e2e::case::Case;
-use e2e::faults::{Script, WatchFault};
+use e2e::faults::request::Verb;
+use e2e::faults::{Fault, Frequency, Requests, Script, WatchFault};
 use e2e::workload::GAME;
 use e2e::workload::manifest::Game;
 use e2e::workload::view::View;
@@ -152,7 +153,10 @@ async fn no_pod_is_created_before_the_labels_of_its_namespace_are_known(
     case.apply(Game::in_place(0)).await?;
     case.until("the operator plans", View::is_observed).await?;
     let lag = WatchFault::Lag(Duration::from_secs(300));
-    proxy.play(Script::default().watching("namespaces", lag, 0.0, 300.0));
+    // Before Kubernetes 1.32, the list is not a part of the watch.
+    let lists = Requests::To(Verb::List, "namespaces");
+    let script = Script::default().with(lists, Fault::Unavailable, Frequency::Always);
+    proxy.play(script.watching("namespaces", lag, 0.0, 300.0));
     // Namespaces are watched from now on, but the first list does not arrive.
     case.apply(set(case, log())).await?;
     until_shown(case, [0, 0, 0, 0]).await?;

@@ -151,7 +151,7 @@ async fn a_new_pod_with_the_same_ordinal_runs_its_own_hook(case: &mut Case) -> R
     case.until_settled(2).await?;
     case.scale(1).await?;
     let first = case.until("a hook runs", |view| view.runs.len() == 1).await?;
-    case.kubectl(&["delete", "pod", &name(1)]).await?;
+    case.delete_pod(&name(1)).await?;
     case.until("the pod is deleted", |view| view.pods.len() == 1).await?;
     case.scale(2).await?;
     case.until_settled(2).await?;

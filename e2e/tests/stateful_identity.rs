@@ -84,7 +84,7 @@ async fn a_foreign_pod_with_the_name_of_an_ordinal_is_a_conflict(case: &mut Case
     let view = case.until("the conflict is reported", |view| view.is_true("FailedScale")).await?;
     let condition = view.condition("FailedScale");
     ensure!(condition.is_some_and(|it| it.message.contains(&name(1))));
-    case.kubectl(&["delete", "pod", &name(1)]).await?;
+    case.delete_pod(&name(1)).await?;
     let view = case.until_settled(2).await?;
     view.ensure(view.condition("FailedScale").is_none())
 }

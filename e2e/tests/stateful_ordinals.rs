@@ -167,7 +167,7 @@ async fn a_predecessor_is_recreated_despite_an_unhealthy_pod(case: &mut Case) ->
     warm_up(case, 0).await?;
     let before = case.until("both pods exist", |view| view.pods.len() == 2).await?;
     let first = before.pods[0].uid();
-    case.kubectl(&["delete", "pod", before.pods[0].name()]).await?;
+    case.delete_pod(before.pods[0].name()).await?;
     case.until("the first pod is recreated", |view| {
         view.pods.len() == 2 && view.pods[0].uid() != first
     })

@@ -182,6 +182,20 @@ impl Case {
         }
     }
 
+    /// Deletes a pod, and waits until it no longer exists. kubectl's own wait may never end if a pod with the same name is
+    /// created at once.
+    pub async fn delete_pod(&self, name: &str) -> Result<()> {
+        let path = format!("pods/{name}");
+        let uid = text(&self.get(&path).await?, "/metadata/uid").to_owned();
+        self.kubectl(&["delete", "pod", name, "--wait=false"]).await?;
+        let find = ["get", &path, "--ignore-not-found", "-o=jsonpath={.metadata.uid}"];
+        self.eventually(&format!("pod {name} is gone"), async || {
+            ensure!(self.kubectl(&find).await? != uid, "it still exists");
+            Ok(())
+        })
+        .await
+    }
+
     /// Waits until a kubectl command is refused with an error that contains these words.
     pub async fn until_refused(
         &self,
