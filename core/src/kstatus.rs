@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use crate::api::ConditionType;
+use crate::observed::time::rounded_down;
 
 /// How long a problem must last until the object is Stalled: longer than a client needs to apply the other objects of
 /// the same manifest, such as the HookTemplate that is missing.
@@ -19,6 +20,13 @@ pub struct Why {
     pub reason: String,
     /// For users.
     pub message: String,
+}
+
+impl Why {
+    /// What a condition says.
+    pub fn of(condition: &Condition) -> Self {
+        Self { reason: condition.reason.clone(), message: condition.message.clone() }
+    }
 }
 
 /// How far an object is from what its spec describes.
@@ -37,6 +45,13 @@ pub enum State {
     },
 }
 
+impl State {
+    /// Blocked by what a condition says, since the condition has shown it.
+    pub fn blocked_by(condition: &Condition) -> Self {
+        Self::Blocked { why: Why::of(condition), since: Some(condition.last_transition_time.0) }
+    }
+}
+
 /// Reconciling or Stalled, or neither; and when to look again although nothing changes.
 pub fn condition(
     state: State,
@@ -49,7 +64,7 @@ pub fn condition(
         old.find(|it| it.type_ == type_.as_str() && it.observed_generation == Some(generation))
     };
     // The API server stores whole seconds.
-    let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
+    let now = rounded_down(now);
     let stalled = shown(ConditionType::Stalled).map(|it| it.last_transition_time.0);
     let reconciling = shown(ConditionType::Reconciling).map(|it| it.last_transition_time.0);
     let begun = reconciling.or(stalled).unwrap_or(now);

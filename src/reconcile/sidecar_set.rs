@@ -28,7 +28,7 @@ use crate::reconcile::apply::events::{EventRecorder, PendingEvent, Regarding};
 use crate::reconcile::apply::valid_until;
 use crate::runtime::objects::{Kind, ObjectKey, Write};
 use crate::runtime::queue::{Reconciled, Requeue};
-use crate::runtime::request::{Content, Refusal, Requests, ResponseMetadata, to_bytes};
+use crate::runtime::request::{Content, Refusal, Requests, to_bytes};
 use crate::runtime::store::Cached;
 use gamekeeper_core::api::{SidecarSet, SidecarSetStatus};
 use gamekeeper_core::observed::Pod;
@@ -214,8 +214,9 @@ impl SidecarSets {
     async fn prove(&self, set: &Whole<SidecarSet>) -> Result<Instant, Requeue> {
         let requested = Instant::now();
         let path = Kind::SidecarSet.path("", set.name());
+        let generation = set.object.metadata.generation.unwrap_or_default();
         match self.requests.get(&path).await {
-            Ok(found) if is_same(set, &found) => {}
+            Ok(found) if found.is_still(set.uid(), generation, false) => {}
             Ok(_) | Err(Refusal::NotFound(_)) => return Err(Requeue::Conflict),
             Err(refusal) => return Err(requeue_after(&refusal)),
         }
@@ -388,12 +389,6 @@ fn now_unless_failed(requeue: Requeue) -> Requeue {
 fn instant_of(time: Timestamp, now: Timestamp) -> Instant {
     let wait = Duration::try_from(time.duration_since(now)).unwrap_or_default();
     Instant::now() + wait
-}
-
-fn is_same(set: &Whole<SidecarSet>, found: &ResponseMetadata) -> bool {
-    found.uid == set.uid()
-        && Some(found.generation) == set.object.metadata.generation
-        && found.deletion_timestamp.is_none()
 }
 
 #[cfg(test)]

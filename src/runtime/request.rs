@@ -92,6 +92,13 @@ impl ResponseMetadata {
         self.owner_references.iter().any(|owner| owner.uid == uid)
     }
 
+    /// Whether this is still the object of that uid, at that generation, and is being deleted only if it was then.
+    pub(crate) fn is_still(&self, uid: &str, generation: i64, deleting: bool) -> bool {
+        self.uid == uid
+            && self.generation == generation
+            && self.deletion_timestamp.is_some() == deleting
+    }
+
     /// The resourceVersion as a number; 0 if it is not a number.
     pub(crate) fn version(&self) -> u64 {
         self.resource_version.parse().unwrap_or_default()

@@ -187,15 +187,13 @@ fn state(status: &ClusterStatus) -> State {
     let Some(ready) = status.conditions.iter().find(|it| it.type_ == READY) else {
         return State::Done;
     };
-    let why = Why { reason: ready.reason.clone(), message: ready.message.clone() };
     let needs_person = |reason: &LifecycleReason| reason.to_string() == ready.reason;
     if ready.status == "True" {
         State::Done
     } else if LifecycleReason::FAILURES.iter().any(needs_person) {
-        let since = Some(ready.last_transition_time.0);
-        State::Blocked { why, since }
+        State::blocked_by(ready)
     } else {
-        State::Underway(why)
+        State::Underway(Why::of(ready))
     }
 }
 

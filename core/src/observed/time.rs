@@ -78,8 +78,13 @@ pub fn earlier(a: Option<Timestamp>, b: Option<Timestamp>) -> Option<Timestamp> 
     }
 }
 
+/// Rounds a time down to whole seconds, as the API server stores the times of conditions.
+pub fn rounded_down(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
+}
+
 /// Rounds a time up to whole seconds, the precision of times in Kubernetes. Rounding down would end a pause too soon.
-pub fn whole_seconds(time: Timestamp) -> Timestamp {
+pub fn rounded_up(time: Timestamp) -> Timestamp {
     let partial = i64::from(time.subsec_nanosecond() > 0);
     Timestamp::from_second(time.as_second() + partial).unwrap_or(time)
 }

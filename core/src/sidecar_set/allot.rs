@@ -16,7 +16,7 @@ use super::set::Sidecars;
 use crate::api::SidecarUpdateType;
 use crate::observed::SidecarMark;
 use crate::observed::limits;
-use crate::observed::time::whole_seconds;
+use crate::observed::time::rounded_up;
 
 /// How long a pod keeps an unused token while other pods wait, unless its hook runs.
 const TOKEN_TIME: SignedDuration = SignedDuration::from_secs(30);
@@ -141,7 +141,7 @@ impl<'a> MarkedPod<'a> {
         let to = match pod.own {
             true => SidecarMark {
                 token: Some(set.revision.clone()),
-                token_since: Some(whole_seconds(now)),
+                token_since: Some(rounded_up(now)),
                 ..mark.clone()
             },
             false => mark.updated_to(&set.revision),

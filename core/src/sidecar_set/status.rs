@@ -112,13 +112,9 @@ pub fn sidecar_set_status(
 /// How far a set with these conditions is, for kstatus. Pods that the strategy or its partition holds back are no
 /// reason to wait; a pause is one.
 fn state(conditions: &[Condition]) -> State {
-    let why_of = |it: &Condition| Why { reason: it.reason.clone(), message: it.message.clone() };
     let needs_person = |it: &&Condition| NEEDS_PERSON.contains(&it.reason.as_str());
     if let Some(problem) = conditions.iter().find(needs_person) {
-        return State::Blocked {
-            why: why_of(problem),
-            since: Some(problem.last_transition_time.0),
-        };
+        return State::blocked_by(problem);
     }
     let is_underway = |it: &&Condition| match it.reason.as_str() {
         "NotUpdate" => false,
@@ -126,7 +122,7 @@ fn state(conditions: &[Condition]) -> State {
         _ => it.status == "False",
     };
     match conditions.iter().find(is_underway) {
-        Some(condition) => State::Underway(why_of(condition)),
+        Some(condition) => State::Underway(Why::of(condition)),
         None => State::Done,
     }
 }
@@ -240,7 +236,7 @@ fn condition(
     let status = if holds { "True" } else { "False" };
     let before = old.iter().find(|it| it.type_ == type_.as_str() && it.status == status);
     // The API server stores whole seconds.
-    let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
+    let now = rounded_down(now);
     Condition {
         type_: type_.as_str().to_owned(),
         status: status.to_owned(),

@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use super::Target;
 use gamekeeper_core::api::names;
 use gamekeeper_core::observed::InPlaceRecord;
+use gamekeeper_core::observed::time::rounded_down;
 use gamekeeper_core::write::{
     ClaimOwnership, ImageChange, InPlacePatch, NewRevision, PodRef, WorkloadPatch,
 };
@@ -93,16 +94,11 @@ pub(super) fn gate(pod: &PodRef, closed_for: Option<&str>, now: Timestamp) -> Va
         "status": status,
         "reason": reason,
         "message": message,
-        "lastTransitionTime": whole_second(now),
+        "lastTransitionTime": rounded_down(now),
     });
     let mut metadata = json!({"uid": pod.uid});
     require_version(&mut metadata, pod);
     json!({"metadata": metadata, "status": {"conditions": [condition]}})
-}
-
-/// The time in whole seconds, as Kubernetes stores it.
-pub(super) fn whole_second(time: Timestamp) -> Timestamp {
-    Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
 
 /// The value of the annotation that records an in-place update.

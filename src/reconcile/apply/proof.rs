@@ -175,8 +175,7 @@ pub(super) async fn prove(
     let requested = Instant::now();
     let current = applier.requests.get(&target.path()).await?;
     let Target { uid, generation, .. } = target;
-    let deleting = current.deletion_timestamp.is_some();
-    if current.uid != *uid || current.generation != *generation || deleting != target.deleting {
+    if !current.is_still(uid, *generation, target.deleting) {
         return Err(Stop::Conflict(format!(
             "it was changed or deleted: its generation is now {}, and the plan was made for {generation}",
             current.generation

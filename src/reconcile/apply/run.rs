@@ -9,7 +9,6 @@ use serde::Serialize;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use super::body::whole_second;
 use super::events::PendingEvent;
 use super::proof::{self, PLAN_LIFETIME, PROOF_LIFETIME, Proof};
 use super::tally::Tally;
@@ -18,6 +17,7 @@ use crate::runtime::fair::TooLate;
 use crate::runtime::objects::Write;
 use crate::runtime::request::{Refusal, ResponseMetadata, to_bytes};
 use gamekeeper_core::api::API_VERSION;
+use gamekeeper_core::observed::time::rounded_down;
 use gamekeeper_core::write::{Action, InPlacePatch, Phase, Plan, PodRef};
 
 /// The maximum number of concurrent writes.
@@ -310,7 +310,7 @@ fn sequel(action: &Action, response: &ResponseMetadata, now: Timestamp) -> Optio
         Action::ApplyBudget(budget) => Some(Action::ProbeGuard { budget: budget.name.clone() }),
         Action::CloseGate { then: Some(patch), .. } => {
             let mut patch = InPlacePatch::clone(patch);
-            patch.record.gate_closed_at = Some(whole_second(now));
+            patch.record.gate_closed_at = Some(rounded_down(now));
             // The pod was unchanged when its gate was closed, and must not have changed since.
             patch.pod.version = patch.pod.version.map(|_| response.version());
             Some(Action::PatchInPlace(patch))

@@ -53,10 +53,8 @@ impl Clusters {
     async fn check_unchanged(&self, cluster: &Whole<Cluster>) -> Result<(), Stop> {
         let found = self.requests.get(&path_of(cluster)).await?;
         let meta = &cluster.object.metadata;
-        let is_same = found.uid == cluster.uid()
-            && Some(found.generation) == meta.generation
-            && found.deletion_timestamp.is_some() == meta.deletion_timestamp.is_some();
-        match is_same {
+        let generation = meta.generation.unwrap_or_default();
+        match found.is_still(cluster.uid(), generation, meta.deletion_timestamp.is_some()) {
             true => Ok(()),
             false => Err(Stop::Conflict("the Cluster has changed".to_owned())),
         }

@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::api::{Reason, VacatedName};
 use crate::observed::Pod;
-use crate::observed::time::whole_seconds;
+use crate::observed::time::rounded_up;
 use crate::workload::decision::{Blocked, Draft};
 use crate::workload::protection::node_going::is_going;
 use crate::workload::spec::Workload;
@@ -42,7 +42,7 @@ impl Vacated {
         let leaves =
             |pod: &&&Pod| workload.guards(pod) && is_going(workload, world, pod) && is_deleted(pod);
         let names = own.iter().filter(leaves).map(|pod| pod.name.clone());
-        let since = whole_seconds(world.now);
+        let since = rounded_up(world.now);
         self.0.extend(names.map(|name| (name, since)));
     }
 

@@ -14,7 +14,7 @@ use crate::api::names::{self, HookPoint};
 use crate::api::{CanaryStep, HookPhase, HookRun, HookStep, PauseCondition, PauseReason};
 use crate::observed::RevisionName;
 use crate::observed::limits::partition;
-use crate::observed::time::{duration, whole_seconds};
+use crate::observed::time::{duration, rounded_up};
 use crate::workload::decision::Draft;
 use crate::workload::hooks::run_maker;
 use crate::workload::hooks::run_maker::CannotMake;
@@ -348,7 +348,7 @@ impl<'a> Walk<'a> {
             step_hash: self.workload.step_hash().unwrap_or_default(),
             index,
             reason,
-            time: whole_seconds(self.world.now),
+            time: rounded_up(self.world.now),
             over: false,
             apply_ignored: false,
         };

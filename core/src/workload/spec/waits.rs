@@ -11,7 +11,7 @@ use jiff::Timestamp;
 
 use crate::api::{ProtectionStatus, WorkloadStatus};
 use crate::observed::Pod;
-use crate::observed::time::{MAX_CLOCK_SKEW, whole_seconds};
+use crate::observed::time::{MAX_CLOCK_SKEW, rounded_up};
 
 /// Since when the pods of a workload have waited, as its last status recorded it.
 #[derive(Clone, Debug, Default)]
@@ -57,7 +57,7 @@ impl Waits {
     /// Since when this pod has waited, if it waits now.
     pub fn since(&self, pod: &Pod, now: Timestamp) -> Timestamp {
         let recorded = self.recorded(pod, now);
-        recorded.unwrap_or_else(|| whole_seconds(begin(pod, now)))
+        recorded.unwrap_or_else(|| rounded_up(begin(pod, now)))
     }
 }
 

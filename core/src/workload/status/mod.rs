@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use crate::api::{ConditionType, PauseReason, Reason};
 use crate::kstatus::{State, Why};
-use crate::observed::time::earlier;
+use crate::observed::time::{earlier, rounded_down};
 use crate::observed::{Pod, RevisionName};
 use crate::workload::decision::{Blocked, Obstacles};
 use crate::workload::hooks::Refused;
@@ -136,10 +136,8 @@ pub fn state(complete: bool, conditions: &[Condition], refused: Option<&Refused>
         let is_problem = (it.status == "True") != holds_by_rights;
         is_problem && Reason::parse(&it.reason).is_some_and(Reason::needs_person)
     };
-    let why_of = |it: &Condition| Why { reason: it.reason.clone(), message: it.message.clone() };
     if let Some(problem) = conditions.iter().find(needs_person) {
-        let since = Some(problem.last_transition_time.0);
-        return State::Blocked { why: why_of(problem), since };
+        return State::blocked_by(problem);
     }
     if let Some(Refused { since, message }) = refused {
         let why = Why { reason: Reason::HookNotSuccessful.to_string(), message: message.clone() };
@@ -147,7 +145,7 @@ pub fn state(complete: bool, conditions: &[Condition], refused: Option<&Refused>
     }
     let mut ready = conditions.iter();
     match ready.find(|it| it.type_ == ConditionType::Ready.as_str() && !complete) {
-        Some(ready) => State::Underway(why_of(ready)),
+        Some(ready) => State::Underway(Why::of(ready)),
         None => State::Done,
     }
 }
@@ -171,7 +169,7 @@ impl Finding {
 
     /// The condition, with the time of its last change.
     fn condition(self, workload: &Workload, old: &[Condition], now: Timestamp) -> Condition {
-        let now = Time(Timestamp::from_second(now.as_second()).unwrap_or(now));
+        let now = Time(rounded_down(now));
         let is_same =
             |old: &&Condition| old.type_ == self.type_.as_str() && old.status == self.status;
         let before = old.iter().find(is_same);

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::api::{ConditionType, Reason};
 use crate::kstatus::is_of_kstatus;
+use crate::observed::time::rounded_down;
 
 /// The conditions of an object, with Ready=False and the reason why it cannot be decoded, and Stalled for kstatus. None
 /// if the old conditions already contain that.
@@ -16,7 +17,7 @@ pub fn unreadable_conditions(
     generation: i64,
     now: Timestamp,
 ) -> Option<Vec<Value>> {
-    let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
+    let now = rounded_down(now);
     let condition = |type_: ConditionType, status: &str| {
         let mut old = old.iter();
         let same = old.find(|it| it["type"] == type_.as_str() && it["status"] == status);

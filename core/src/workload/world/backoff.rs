@@ -9,7 +9,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::observed::time::whole_seconds;
+use crate::observed::time::rounded_up;
 
 const FIRST: SignedDuration = SignedDuration::from_secs(10);
 const LONGEST: SignedDuration = SignedDuration::from_secs(300);
@@ -25,7 +25,7 @@ impl Backoff {
     /// The backoff after one more round.
     pub fn after_round(before: Option<Self>, now: Timestamp) -> Self {
         let before = before.filter(|it| !it.is_over(now));
-        Self { rounds: before.map_or(0, |it| it.rounds) + 1, last: whole_seconds(now) }
+        Self { rounds: before.map_or(0, |it| it.rounds) + 1, last: rounded_up(now) }
     }
 
     /// When the next round is due.
