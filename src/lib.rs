@@ -6,7 +6,6 @@
 //! Only what the binary and the integration tests use is public.
 #![warn(unreachable_pub)]
 
-mod go_json;
 pub mod kinds;
 pub mod manager;
 mod metrics;

@@ -1,6 +1,6 @@
 //! Layers that Cargo cannot enforce: in the operator `runtime <- kinds, provider <- reconcile <- metrics <- manager`, and
-//! in the core `api <- observed <- write <- hook_run, sidecar_set, lifecycle <- workload <- admission <- lint`. Each uses
-//! only those to its left. The core also has no clock.
+//! in the core `api <- observed <- guard <- write <- hook_run, sidecar_set, lifecycle <- workload <- admission <- lint`.
+//! Each uses only those to its left. The core also has no clock.
 
 mod sources;
 
@@ -18,11 +18,12 @@ const CORE: Layers = (
     &[
         ("api", &[]),
         ("observed", &["api"]),
-        ("write", &["api", "observed"]),
+        ("guard", &["observed"]),
+        ("write", &["api", "observed", "guard"]),
         ("hook_run", &["api", "observed"]),
         ("sidecar_set", &["api", "observed"]),
         ("lifecycle", &["api", "observed", "write"]),
-        ("workload", &["api", "observed", "write", "hook_run", "sidecar_set"]),
+        ("workload", &["api", "observed", "guard", "write", "hook_run", "sidecar_set"]),
         ("expr", &["api"]),
         (
             "admission",
@@ -49,12 +50,11 @@ const OPERATOR: Layers = (
 );
 
 /// The modules of the planner of workloads: each may use those before it, so there are no cycles.
-const WORKLOAD_MODULES: [&str; 16] = [
+const WORKLOAD_MODULES: [&str; 15] = [
     "decision",
     "spec",
     "world",
     "hooks",
-    "guard",
     "protection",
     "revision",
     "in_place",

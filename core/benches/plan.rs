@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use story::{Story, set, story};
 use workload::Planned;
-use write::Action;
+use write::{Change, Write};
 
 /// Numbers of pods: a plan for the second is compared with one for the first.
 const PODS: [i32; 2] = [1_000, 10_000];
@@ -154,7 +154,7 @@ fn measure<K: Planned + Serialize>(story: &Story<K>) -> Planning {
             let started = Instant::now();
             let plan = std::hint::black_box(story).plan();
             let took = started.elapsed();
-            actions = plan.actions.len();
+            actions = plan.writes.len();
             took
         })
         .collect();
@@ -224,14 +224,14 @@ fn growing<K: Planned + Serialize>(mut story: Story<K>, pods: i32) -> Story<K> {
     settled(&mut story);
     story.user(json!({"replicas": pods}));
     // Claims are created before their pods.
-    while !story.plan().actions.iter().any(creates_pod) {
+    while !story.plan().writes.iter().any(creates_pod) {
         story.reconcile();
     }
     story
 }
 
-fn creates_pod(action: &Action) -> bool {
-    matches!(action, Action::CreatePod(_))
+fn creates_pod(action: &Write) -> bool {
+    matches!(action.change(), Change::CreatePod(_))
 }
 
 /// Half of the pods run the next image, and others are being updated to it.

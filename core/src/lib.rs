@@ -10,6 +10,8 @@ pub mod admission;
 pub mod api;
 pub mod causes;
 pub mod expr;
+pub mod go_json;
+pub mod guard;
 pub mod hook_run;
 pub mod kstatus;
 pub mod lifecycle;

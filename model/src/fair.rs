@@ -226,19 +226,19 @@ fn settled_status(model: &Model, state: &State) -> Result<GameDeploymentStatus, 
     let world = model.translator.world(&view);
     for _ in 0..2 {
         let plan = model.decide(&gd, &view.workload, world.clone());
-        if plan.actions.is_empty() && plan.status.is_none() {
+        if plan.writes.is_empty() && plan.status.is_none() {
             return Ok(gd.status.unwrap_or_default());
         }
         gd.status = plan.status.or(gd.status);
     }
     let plan = model.decide(&gd, &view.workload, world);
-    let is_dry_run = |action: &write::Action| matches!(action, write::Action::DryRun { .. });
-    if plan.status.is_none() && plan.actions.iter().all(is_dry_run) {
+    let is_dry_run = |it: &write::Write| matches!(it.change(), write::Change::DryRun { .. });
+    if plan.status.is_none() && plan.writes.iter().all(is_dry_run) {
         return Ok(gd.status.unwrap_or_default());
     }
     Err(Violation {
         rule: "8: settled",
-        why: format!("settled, but plans {:?} {:?}", plan.actions, plan.status),
+        why: format!("settled, but plans {:?} {:?}", plan.writes, plan.status),
     })
 }
 

@@ -8,7 +8,7 @@ use gamekeeper_core::api::{
 use gamekeeper_core::workload;
 use gamekeeper_core::workload::World;
 use gamekeeper_core::write;
-use gamekeeper_core::write::{Phase, Plan};
+use gamekeeper_core::write::{Phase, Plan, Proof};
 
 use super::fault::Fault;
 use super::fingerprint::fingerprint;
@@ -97,7 +97,7 @@ impl Model {
         fault.corrupt_world(&mut gd, &mut world);
         let mut planned = plan(&gd, &world);
         fault.corrupt_plan(&mut planned, &world);
-        if fault == Fault::SidecarsAtSteps && planned.actions.is_empty() {
+        if fault == Fault::SidecarsAtSteps && planned.writes.is_empty() {
             gd.spec.update_strategy.canary = None;
             Fault::add_sidecars(&mut planned, plan(&gd, &world));
         }
@@ -125,15 +125,17 @@ impl Model {
         let gd = self.translator.workload(&view.workload, &view.pods);
         let plan = self.decide(&gd, &view.workload, self.translator.world(view));
         let mut planned = Planned {
-            get_first: plan.actions.iter().any(write::Action::is_irrevocable)
-                && self.fault != Some(Fault::NoQuorumGet),
+            get_first: plan.writes.iter().any(needs_get) && self.fault != Some(Fault::NoQuorumGet),
             // A wake-up for the next check of the guard is left out: in the model, the guard is always in force.
             wake: plan.wake.map(wake_time).filter(|at| *at < view.now + GUARD_CHECK_INTERVAL),
             ..Planned::default()
         };
-        for action in &plan.actions {
-            let write = self.translator.write(action, view);
-            match action.phase() {
+        for real in &plan.writes {
+            let mut write = self.translator.write(real.change(), view);
+            if let Some(fault) = self.fault {
+                fault.corrupt_write(&mut write);
+            }
+            match real.phase() {
                 Phase::Before => planned.before.push(write),
                 Phase::After => planned.after.push(write),
             }
@@ -340,6 +342,11 @@ impl Model {
     }
 }
 
+/// Whether a quorum GET of the workload comes before the writes that follow the status.
+fn needs_get(write: &write::Write) -> bool {
+    write.phase() == Phase::After && write.proof() != Proof::None
+}
+
 /// The plan for the equivalent GameStatefulSet. Status fields that only GameStatefulSets have are not part of the
 /// model.
 fn plan_for_stateful_set(
@@ -351,7 +358,7 @@ fn plan_for_stateful_set(
     let status = plan.status.map(|status| status.workload);
     Plan {
         status: status.filter(|status| Some(status) != gd.status.as_ref()),
-        actions: plan.actions,
+        writes: plan.writes,
         status_first: plan.status_first,
         wake: plan.wake,
         events: plan.events,

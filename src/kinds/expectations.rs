@@ -14,7 +14,7 @@ use tracing::warn;
 
 use super::Cache;
 use super::comparison::LIST_INTERVAL;
-use crate::runtime::objects::{Deleted, Kind, Write};
+use crate::runtime::objects::{Deleted, Kind, Written};
 
 /// How long the cache may take to observe a write before the object's kind is listed again.
 const EXPECTATION_TIMEOUT: Duration = Duration::from_secs(30);
@@ -35,7 +35,7 @@ struct Expected {
 }
 
 impl Expectations {
-    pub(crate) fn record(&self, owner: &str, write: Write) {
+    pub(crate) fn record(&self, owner: &str, written: Written) {
         let mut owners = self.lock();
         let expected = owners.entry(owner.to_owned()).or_insert_with(|| Expected {
             since: Instant::now(),
@@ -43,15 +43,15 @@ impl Expectations {
             deletions: BTreeSet::new(),
             unknown: BTreeSet::new(),
         });
-        match write {
-            Write::Version(kind, version) => {
+        match written {
+            Written::Version(kind, version) => {
                 let newest = expected.versions.entry(kind).or_default();
                 *newest = version.max(*newest);
             }
-            Write::Deleted(deleted) => {
+            Written::Deleted(deleted) => {
                 expected.deletions.insert(deleted);
             }
-            Write::Unknown(kind) => {
+            Written::Unknown(kind) => {
                 expected.unknown.insert(kind);
             }
         }
@@ -136,8 +136,8 @@ mod tests {
     use crate::kinds::test_feed;
     use crate::runtime::objects::ObjectKey;
 
-    fn pod_deleted(name: &str) -> Write {
-        Write::Deleted(Deleted {
+    fn pod_deleted(name: &str) -> Written {
+        Written::Deleted(Deleted {
             kind: Kind::Pod,
             key: ObjectKey::new("games", name),
             uid: format!("uid-{name}"),
@@ -154,7 +154,7 @@ mod tests {
     async fn a_reconcile_waits_for_the_version_of_its_own_write() {
         let cache = Arc::new(Cache::default());
         test_feed::pods(&cache, 10, &["a"]);
-        cache.expectations.record("owner", Write::Version(Kind::Pod, 12));
+        cache.expectations.record("owner", Written::Version(Kind::Pod, 12));
         assert!(cache.until_caught_up("owner").now_or_never().is_none());
         assert!(cache.until_caught_up("other").now_or_never().is_some());
         test_feed::pods(&cache, 12, &["a", "b"]);

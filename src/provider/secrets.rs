@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use url::Url;
 
-use crate::go_json;
+use gamekeeper_core::go_json;
 
 /// The text that replaces a secret. For a shorter secret, it is cut to the secret's length, so that no text grows.
 const HIDDEN: &str = "***";

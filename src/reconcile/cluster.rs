@@ -21,7 +21,7 @@ use super::refused::retry;
 use crate::kinds::{Cache, Whole};
 use crate::reconcile::apply::events::{EventRecorder, PendingEvent, Regarding};
 use crate::reconcile::apply::{AdaptiveTimeout, PROOF_LIFETIME};
-use crate::runtime::objects::{Deleted, Kind, ObjectKey, Write};
+use crate::runtime::objects::{Deleted, Kind, ObjectKey, Written};
 use crate::runtime::queue::Requeue;
 use crate::runtime::request::{Content, Refusal, RequestResult, Requests, to_bytes};
 use crate::runtime::store::Cached;
@@ -249,7 +249,7 @@ impl Clusters {
                     key: ObjectKey::new(HOOKS_NAMESPACE, name),
                     uid,
                 };
-                self.expect(cluster, Write::Deleted(deleted));
+                self.expect(cluster, Written::Deleted(deleted));
                 Ok(())
             }
             ClusterAction::MovePod(pod) => self.move_pod(cluster, &requests, &pod).await,
@@ -332,7 +332,7 @@ impl Clusters {
                 match found.is_owned_by(cluster.uid()) {
                     // Created by a request whose response was lost.
                     true => {
-                        self.expect(cluster, Write::Version(Kind::HookRun, found.version()));
+                        self.expect(cluster, Written::Version(Kind::HookRun, found.version()));
                         Ok(())
                     }
                     false => {
@@ -372,10 +372,10 @@ impl Clusters {
         written: RequestResult,
     ) -> Result<(), Stop> {
         match written {
-            Ok(meta) => self.expect(cluster, Write::Version(kind, meta.version())),
+            Ok(meta) => self.expect(cluster, Written::Version(kind, meta.version())),
             Err(refusal) => {
                 if matches!(refusal, Refusal::Unavailable { .. }) {
-                    self.expect(cluster, Write::Unknown(kind));
+                    self.expect(cluster, Written::Unknown(kind));
                 }
                 return Err(refusal.into());
             }
@@ -383,8 +383,8 @@ impl Clusters {
         Ok(())
     }
 
-    fn expect(&self, cluster: &Whole<Cluster>, write: Write) {
-        self.cache.expectations.record(cluster.uid(), write);
+    fn expect(&self, cluster: &Whole<Cluster>, written: Written) {
+        self.cache.expectations.record(cluster.uid(), written);
     }
 }
 

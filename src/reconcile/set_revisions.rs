@@ -9,7 +9,6 @@ use tokio::time::{Instant, timeout};
 use tracing::warn;
 
 use super::refused::{no_later, requeue_after};
-use crate::go_json;
 use crate::kinds::{Cache, Whole};
 use crate::runtime::objects::Kind;
 use crate::runtime::queue::Requeue;
@@ -17,6 +16,7 @@ use crate::runtime::request::{Content, Refusal, RequestResult, Requests, to_byte
 use crate::runtime::store::Cached;
 use gamekeeper_core::api::names::SIDECAR_SET_LABEL;
 use gamekeeper_core::api::{API_VERSION, SidecarSet};
+use gamekeeper_core::go_json;
 use gamekeeper_core::sidecar_set::{
     History, RevisionWrite, SetRevision, expired, history, named_by_set,
 };

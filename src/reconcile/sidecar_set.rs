@@ -26,7 +26,7 @@ use super::set_workloads::{SetWorkloads, deselected_pods};
 use crate::kinds::{Cache, Whole};
 use crate::reconcile::apply::events::{EventRecorder, PendingEvent, Regarding};
 use crate::reconcile::apply::valid_until;
-use crate::runtime::objects::{Kind, ObjectKey, Write};
+use crate::runtime::objects::{Kind, ObjectKey, Written};
 use crate::runtime::queue::{Reconciled, Requeue};
 use crate::runtime::request::{Content, Refusal, Requests, to_bytes};
 use crate::runtime::store::Cached;
@@ -199,7 +199,7 @@ impl SidecarSets {
             let refusal = result.as_ref().err();
             self.with_memory(set, |it| it.record_write(&uid, refusal, Timestamp::now()));
             match result {
-                Ok(pod) => self.expect(set, Write::Version(Kind::Pod, pod.version())),
+                Ok(pod) => self.expect(set, Written::Version(Kind::Pod, pod.version())),
                 Err(refusal) => requeue = self.refused(set, &refusal, requeue),
             }
         }
@@ -231,7 +231,7 @@ impl SidecarSets {
             Refusal::NotFound(_) => return requeue,
             // The pod has changed. If the change does not concern the set, it does not queue the set.
             Refusal::Conflict(_) | Refusal::Late(_) => return now_unless_failed(requeue),
-            Refusal::Unavailable { .. } => self.expect(set, Write::Unknown(Kind::Pod)),
+            Refusal::Unavailable { .. } => self.expect(set, Written::Unknown(Kind::Pod)),
             _ => {}
         }
         warn!(set = set.name(), %refusal, "cannot update a pod of a SidecarSet");
@@ -242,8 +242,8 @@ impl SidecarSets {
         }
     }
 
-    fn expect(&self, set: &Whole<SidecarSet>, write: Write) {
-        self.cache.expectations.record(set.uid(), write);
+    fn expect(&self, set: &Whole<SidecarSet>, written: Written) {
+        self.cache.expectations.record(set.uid(), written);
     }
 
     /// Reads or changes what is remembered about a set.

@@ -13,7 +13,7 @@ use super::world::{MemorySnapshot, NotPlanned, world};
 use crate::kinds::{Cache, Whole};
 use crate::reconcile::apply::{ApplyOutcome, Memory, Report, Target, WorkloadLabels};
 use crate::runtime::control::Control;
-use crate::runtime::objects::{ObjectKey, Write};
+use crate::runtime::objects::{ObjectKey, Written};
 use crate::runtime::queue::{Reconciled, Requeue};
 use crate::runtime::reflector::{Reflector, Unreadable};
 use crate::runtime::store::Cached;
@@ -22,7 +22,7 @@ use gamekeeper_core::causes::with_causes;
 use gamekeeper_core::workload::{
     Ending, GuardedPlayers, InvalidWorkload, Planned, unreadable_message,
 };
-use gamekeeper_core::write::Plan;
+use gamekeeper_core::write::{Owner, Plan};
 
 /// Planning that takes longer is logged. A plan for ten thousand pods takes a tenth of this time.
 const SLOW_PLAN: Duration = Duration::from_millis(500);
@@ -149,16 +149,16 @@ impl<K: Planned> Workloads<K> {
                 return self.report_unreadable(workload, why).await.into();
             }
         };
-        debug!(actions = ?plan.actions, wake = ?plan.wake, "planned");
+        debug!(writes = ?plan.writes, wake = ?plan.wake, "planned");
         let wake = plan.wake.map(|at| instant(at, now));
         if plan.status.is_some() {
-            memory.retain_failures(&plan.actions);
+            memory.retain_failures(&plan.writes);
         }
         let uid = workload.uid();
         let expectations = &self.shared.cache.expectations;
         let unstored_runs = &self.shared.cache.unstored_runs;
         let on_write = |write| {
-            if let Write::Deleted(deleted) = &write {
+            if let Written::Deleted(deleted) = &write {
                 unstored_runs.remove(&deleted.key, &deleted.uid);
             }
             expectations.record(uid, write);
@@ -276,14 +276,16 @@ fn target<K: Planned>(workload: &Whole<K>, read_at: Instant) -> Target {
     let [pre_delete, pre_inplace, _] = workload.object.pod_hooks();
     let pre_hooks = [pre_delete, pre_inplace];
     Target {
-        kind: K::KIND,
-        namespace: workload.namespace().to_owned(),
-        name: workload.name().to_owned(),
-        uid: workload.uid().to_owned(),
+        owner: Owner {
+            kind: K::KIND,
+            namespace: workload.namespace().to_owned(),
+            name: workload.name().to_owned(),
+            uid: workload.uid().to_owned(),
+            resource_version: meta.resource_version.clone().unwrap_or_default(),
+            selector_labels: labels.clone().unwrap_or_default(),
+        },
         generation: meta.generation.unwrap_or_default(),
-        resource_version: meta.resource_version.clone().unwrap_or_default(),
         deleting: meta.deletion_timestamp.is_some(),
-        selector_labels: labels.clone().unwrap_or_default(),
         hooked: pre_hooks.iter().any(|strategy| strategy.hook.is_some()),
         read_at,
     }

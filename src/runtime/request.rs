@@ -13,36 +13,35 @@ use tokio::time::{Instant, timeout};
 
 use crate::runtime::fair::{SendBefore, TooLate};
 use gamekeeper_core::api::names::FIELD_MANAGER;
+pub(crate) use gamekeeper_core::write::Content;
 
 /// The timeout of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+const JSON: &str = "application/json";
 /// The Accept header for responses that contain only metadata.
 const ACCEPT_METADATA: &str =
     "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
-/// The content type of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Content {
-    /// A whole object, or delete options.
-    Object,
-    /// RFC 6902.
-    JsonPatch,
-    /// RFC 7396.
-    MergePatch,
-    /// Kubernetes' own patch format, which merges lists by key.
-    StrategicPatch,
-    /// Server-side apply.
-    Apply,
+/// The body of a request.
+enum Payload {
+    /// A whole object, delete options, or nothing.
+    Object(Vec<u8>),
+    Patch(Content, Vec<u8>),
+    /// An object to apply on the server's side.
+    Apply(Vec<u8>),
 }
 
-impl Content {
-    fn mime(self) -> &'static str {
+impl Payload {
+    /// The content type, and the bytes.
+    fn into_parts(self) -> (&'static str, Vec<u8>) {
         match self {
-            Content::Object => "application/json",
-            Content::JsonPatch => "application/json-patch+json",
-            Content::MergePatch => "application/merge-patch+json",
-            Content::StrategicPatch => "application/strategic-merge-patch+json",
-            Content::Apply => "application/apply-patch+yaml",
+            Payload::Object(body) => (JSON, body),
+            Payload::Patch(Content::JsonPatch, body) => ("application/json-patch+json", body),
+            Payload::Patch(Content::MergePatch, body) => ("application/merge-patch+json", body),
+            Payload::Patch(Content::StrategicPatch, body) => {
+                ("application/strategic-merge-patch+json", body)
+            }
+            Payload::Apply(body) => ("application/apply-patch+yaml", body),
         }
     }
 }
@@ -169,14 +168,13 @@ impl Requests {
 
     /// Reads an object's metadata with a quorum read.
     pub(crate) async fn get(&self, path: &str) -> RequestResult {
-        self.send(Method::GET, path, Content::Object, Vec::new()).await
+        self.send(Method::GET, path, Payload::Object(Vec::new())).await
     }
 
     /// Reads an object, and returns those of its fields that `T` has. This is a quorum read, unless
     /// the path has a resourceVersion.
     pub(crate) async fn read<T: DeserializeOwned>(&self, path: &str) -> Result<T, Refusal> {
-        let accept = Content::Object.mime();
-        let exchange = self.exchange(Method::GET, path, accept, Content::Object, Vec::new());
+        let exchange = self.exchange(Method::GET, path, JSON, Payload::Object(Vec::new()));
         let body = exchange.await?;
         serde_json::from_slice(&body).map_err(|error| Refusal::Rejected(error.to_string()))
     }
@@ -184,30 +182,30 @@ impl Requests {
     /// Creates an object; an unknown field is an error.
     pub(crate) async fn create(&self, collection: &str, body: Vec<u8>) -> RequestResult {
         let path = format!("{collection}?fieldValidation=Strict&fieldManager={FIELD_MANAGER}");
-        self.send(Method::POST, &path, Content::Object, body).await
+        self.send(Method::POST, &path, Payload::Object(body)).await
     }
 
     /// Like [`Self::create`], but as a server-side dry run.
     pub(crate) async fn dry_run_create(&self, collection: &str, body: Vec<u8>) -> RequestResult {
         let path =
             format!("{collection}?dryRun=All&fieldValidation=Strict&fieldManager={FIELD_MANAGER}");
-        self.send(Method::POST, &path, Content::Object, body).await
+        self.send(Method::POST, &path, Payload::Object(body)).await
     }
 
     pub(crate) async fn patch(&self, path: &str, content: Content, body: Vec<u8>) -> RequestResult {
         let path = format!("{path}?fieldManager={FIELD_MANAGER}");
-        self.send(Method::PATCH, &path, content, body).await
+        self.send(Method::PATCH, &path, Payload::Patch(content, body)).await
     }
 
     /// Creates or restores an object by server-side apply.
     pub(crate) async fn apply(&self, path: &str, body: Vec<u8>) -> RequestResult {
         let path = format!("{path}?fieldManager={FIELD_MANAGER}&force=true");
-        self.send(Method::PATCH, &path, Content::Apply, body).await
+        self.send(Method::PATCH, &path, Payload::Apply(body)).await
     }
 
     pub(crate) async fn put(&self, path: &str, body: Vec<u8>) -> RequestResult {
         let path = format!("{path}?fieldManager={FIELD_MANAGER}");
-        self.send(Method::PUT, &path, Content::Object, body).await
+        self.send(Method::PUT, &path, Payload::Object(body)).await
     }
 
     /// Deletes an object. Its uid and, if given, its resourceVersion are preconditions.
@@ -235,13 +233,13 @@ impl Requests {
 
     /// Deletes an object without preconditions. This is safe for an object whose name is never reused.
     pub(crate) async fn delete_unconditionally(&self, path: &str) -> RequestResult {
-        self.send(Method::DELETE, path, Content::Object, Vec::new()).await
+        self.send(Method::DELETE, path, Payload::Object(Vec::new())).await
     }
 
     /// Checks with a server-side dry run whether an object may be deleted.
     pub(crate) async fn dry_run_delete(&self, path: &str) -> RequestResult {
         let path = format!("{path}?dryRun=All");
-        self.send(Method::DELETE, &path, Content::Object, Vec::new()).await
+        self.send(Method::DELETE, &path, Payload::Object(Vec::new())).await
     }
 
     async fn delete_with(&self, path: &str, options: DeleteOptions<'_>) -> RequestResult {
@@ -253,17 +251,11 @@ impl Requests {
             "propagationPolicy": options.propagation,
             "gracePeriodSeconds": options.grace_seconds,
         });
-        self.send(Method::DELETE, path, Content::Object, to_bytes(&body)).await
+        self.send(Method::DELETE, path, Payload::Object(to_bytes(&body))).await
     }
 
-    async fn send(
-        &self,
-        method: Method,
-        path: &str,
-        content: Content,
-        body: Vec<u8>,
-    ) -> RequestResult {
-        let exchange = self.exchange(method, path, ACCEPT_METADATA, content, body);
+    async fn send(&self, method: Method, path: &str, payload: Payload) -> RequestResult {
+        let exchange = self.exchange(method, path, ACCEPT_METADATA, payload);
         Ok(metadata(&exchange.await?))
     }
 
@@ -273,15 +265,15 @@ impl Requests {
         method: Method,
         path: &str,
         accept: &str,
-        content: Content,
-        body: Vec<u8>,
+        payload: Payload,
     ) -> Result<Bytes, Refusal> {
         let is_patch = method == Method::PATCH;
+        let (content_type, body) = payload.into_parts();
         let mut request = Request::builder()
             .method(method)
             .uri(path)
             .header(header::ACCEPT, accept)
-            .header(header::CONTENT_TYPE, content.mime())
+            .header(header::CONTENT_TYPE, content_type)
             .body(Body::from(body))
             .map_err(|error| unavailable(error.to_string()))?;
         if let Some(deadline) = self.send_before {

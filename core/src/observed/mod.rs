@@ -2,20 +2,24 @@
 
 mod claim;
 mod ids;
+mod kind;
 mod kubelet;
 mod labels;
 pub mod limits;
 mod pod;
+mod pod_ref;
 pub mod quantity;
 mod sidecar_mark;
 pub mod time;
 
 pub use claim::{Claim, ClaimOwner};
 pub use ids::{PodUid, RevisionName};
+pub use kind::{Kind, ObjectKey};
 pub use kubelet::OldKubelet;
 pub use labels::Labels;
 pub use pod::{
     Container, ContainerChange, ContainerStatus, Disruption, FirstStatus, Gate, InPlaceRecord,
     LostNode, MoveRequest, Pod, PodPhase, Resize, Taint, Turn,
 };
+pub use pod_ref::PodRef;
 pub use sidecar_mark::{SidecarMark, SidecarMarks, mark_key, sidecar_marks};

@@ -260,6 +260,13 @@ pub struct InPlaceRecord {
     pub sidecars: BTreeMap<String, String>,
 }
 
+impl InPlaceRecord {
+    /// The value of the annotation that holds the record.
+    pub fn text(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}
+
 /// What changed in one container.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -10,6 +10,7 @@ use super::set::Sidecars;
 use super::webhook::OtherPods;
 use crate::api::{ConditionType, SidecarSetStatus, SidecarUpdateType};
 use crate::kstatus::{self, State, Why};
+use crate::observed::time::rounded_down;
 
 /// The maximum number of pods that a condition names.
 const MAX_NAMED: usize = 3;

@@ -7,7 +7,6 @@ use crate::api::WorkloadStatus;
 use crate::api::names::HookPoint;
 use crate::observed::Pod;
 use crate::workload::decision::Draft;
-use crate::workload::guard::may_touch;
 use crate::workload::hooks::{Hooks, Intent, retry};
 use crate::workload::protection::{
     Guarding, keep_in_force, status as protection_status, take_down,
@@ -15,8 +14,8 @@ use crate::workload::protection::{
 use crate::workload::spec::Workload;
 use crate::workload::status::conclusion::longest_waiting;
 use crate::workload::status::{count, events, guard_condition};
-use crate::workload::world::{Attempt, World};
-use crate::write::{DeletionReason, Plan};
+use crate::workload::world::World;
+use crate::write::{Attempt, DeletionReason, Plan, Write};
 
 /// The plan for a workload that is being deleted.
 pub fn plan<S: Clone + Default + PartialEq + AsRef<WorkloadStatus> + AsMut<WorkloadStatus>>(
@@ -45,8 +44,10 @@ pub fn plan<S: Clone + Default + PartialEq + AsRef<WorkloadStatus> + AsMut<Workl
     for pod in &remaining {
         // With `--cascade=orphan`, the garbage collector may have removed the pod's owner reference since the pod was
         // observed. Such a pod must not be deleted, so the deletion requires that the pod has not changed.
-        let cleared = may_touch(pod, &Intent::removal(world.now), &mut hooks);
-        draft.extend(cleared.map(|it| it.delete_unchanged(DeletionReason::WorkloadDeleted)));
+        let permit = hooks.may_touch(pod, &Intent::removal(world.now));
+        draft.extend(
+            permit.map(|it| Write::delete_unchanged_pod(it, DeletionReason::WorkloadDeleted)),
+        );
     }
     draft.extend(hooks.settle(&own));
     draft.patch_workload(hooks.end_retry());
@@ -61,7 +62,7 @@ pub fn plan<S: Clone + Default + PartialEq + AsRef<WorkloadStatus> + AsMut<Workl
 }
 
 fn add_guarding(draft: &mut Draft, guarding: Guarding) {
-    draft.extend(guarding.actions);
+    draft.extend(guarding.writes);
     draft.patch_workload(guarding.patch);
     draft.wake_at(guarding.wake);
 }
@@ -81,7 +82,7 @@ fn finish<S: PartialEq + AsRef<WorkloadStatus>>(
     Plan {
         wake: draft.wake,
         events: std::mem::take(&mut draft.events),
-        actions: draft.into_actions(),
+        writes: draft.into_writes(),
         status,
         status_first,
     }

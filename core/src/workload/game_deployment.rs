@@ -7,7 +7,6 @@ use crate::api::{GameDeployment, GameDeploymentStatus};
 use crate::observed::Pod;
 use crate::workload::decision::Obstacles;
 use crate::workload::deletion;
-use crate::workload::guard::may_touch;
 use crate::workload::hooks::{Hooks, Intent};
 use crate::workload::in_place::is_at;
 use crate::workload::outline::{Beginning, begin, conclude, status_with_collisions, stop};
@@ -30,7 +29,7 @@ use crate::workload::update::held::Held;
 use crate::workload::update::new_pods::{Created, NewPods, Place};
 use crate::workload::update::{Requested, Scene};
 use crate::workload::world::World;
-use crate::write::{Action, DeletionReason, Event, Plan, WorkloadPatch};
+use crate::write::{DeletionReason, Event, Plan, WorkloadPatch, Write};
 
 /// Plans the next actions for a GameDeployment.
 ///
@@ -83,7 +82,7 @@ pub fn plan(
     let held = Held::of(&own, |pod| sizes.may_create_at_revision_of(pod), missing, world);
     draft.extend(remove(&scene, &held, &mut hooks));
     let Created { pods, obstacles, waits_for } = create(&scene, existing + held.count());
-    draft.extend(pods.into_iter().map(Action::CreatePod));
+    draft.extend(pods.into_iter().map(Write::create_pod));
     draft.block(obstacles);
     draft.waits_for = waits_for;
     draft.block(Obstacles { scale: index::why_invalid(&workload), update: None });
@@ -116,7 +115,7 @@ fn to_update<'a>(workload: &Workload, revisions: &Revisions, sizes: &Sizes<'a>) 
 }
 
 /// Deletes victims, pods that have ended and pods on lost nodes, if they may be deleted.
-fn remove<'a>(scene: &Scene<'a>, held: &Held<'a>, hooks: &mut Hooks<'a>) -> Vec<Action> {
+fn remove<'a>(scene: &Scene<'a>, held: &Held<'a>, hooks: &mut Hooks<'a>) -> Vec<Write> {
     let pods = held.others(scene.own).into_iter();
     let deletions = pods.filter_map(|pod| {
         let reason = if pod.ended() {
@@ -128,8 +127,8 @@ fn remove<'a>(scene: &Scene<'a>, held: &Held<'a>, hooks: &mut Hooks<'a>) -> Vec<
         } else {
             return None;
         };
-        let cleared = may_touch(pod, &Intent::removal(scene.world.now), hooks)?;
-        Some(cleared.delete(reason))
+        let permit = hooks.may_touch(pod, &Intent::removal(scene.world.now))?;
+        Some(Write::delete_pod(permit, reason))
     });
     deletions.collect()
 }

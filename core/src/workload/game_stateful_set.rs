@@ -9,7 +9,6 @@ use std::collections::HashSet;
 use crate::api::{GameStatefulSet, GameStatefulSetStatus, WorkloadStatus};
 use crate::observed::{Pod, PodPhase, PodUid};
 use crate::workload::deletion;
-use crate::workload::guard::may_touch;
 use crate::workload::hooks::{Hooks, Intent};
 use crate::workload::outline::{Beginning, begin, conclude, status_with_collisions, stop};
 use crate::workload::pods::active;
@@ -29,8 +28,8 @@ use crate::workload::update::follow::follow;
 use crate::workload::update::held::Held;
 use crate::workload::update::new_pods::{Created, NewPods, Place};
 use crate::workload::update::{Requested, Scene};
-use crate::workload::world::{Attempt, World};
-use crate::write::{Action, DeletionReason, Plan, PodRef};
+use crate::workload::world::World;
+use crate::write::{Attempt, Change, DeletionReason, Plan, Write};
 
 /// Plans the next actions for a GameStatefulSet.
 ///
@@ -114,14 +113,14 @@ pub fn plan(
     let updates = update::update_pods(&scene, &mut budget, &mut hooks);
     let refused = update::replace_requested(&scene, Requested::Refused, &mut budget, &mut hooks);
     replacements.extend(refused);
-    let mut attempts = updates.decided.actions.iter().filter_map(Attempt::of);
+    let mut attempts = updates.decided.writes.iter().filter_map(Write::attempt);
     let is_updating = attempts.any(Attempt::updates) || !replacements.is_empty();
     if identity.ordered && is_updating {
         created.pods.clear();
     }
     draft.extend(removals);
     draft.extend(replacements);
-    draft.extend(created.pods.into_iter().map(Action::CreatePod));
+    draft.extend(created.pods.into_iter().map(Write::create_pod));
     draft.block(created.obstacles);
     draft.waits_for = created.waits_for;
     draft.add_updates(updates.decided);
@@ -135,8 +134,8 @@ pub fn plan(
 }
 
 /// Whether a pod is deleted because its ordinal is reserved.
-fn deletes_reserved(action: &Action) -> bool {
-    matches!(action, Action::DeletePod(it) if it.reason == DeletionReason::Reserved)
+fn deletes_reserved(write: &Write) -> bool {
+    matches!(write.change(), Change::DeletePod(it) if it.reason == DeletionReason::Reserved)
 }
 
 /// Deletes surplus pods when it is their turn and their hook allows it, pods that have ended, and guarded pods on lost
@@ -151,14 +150,14 @@ struct Removal<'s, 'a> {
 }
 
 impl<'a> Removal<'_, 'a> {
-    fn remove(&mut self, pods: Vec<&'a Pod>, keeps_claims: impl Fn(i64) -> bool) -> Vec<Action> {
+    fn remove(&mut self, pods: Vec<&'a Pod>, keeps_claims: impl Fn(i64) -> bool) -> Vec<Write> {
         let deletions = pods.into_iter().filter_map(|pod| {
             let (reason, possible) = self.reason(pod)?;
             let intent = Intent { possible, ..Intent::removal(self.scene.world.now) };
-            let cleared = may_touch(pod, &intent, self.hooks)?;
+            let permit = self.hooks.may_touch(pod, &intent)?;
             let ordinal = self.ordinals.ordinal_of(pod);
-            let may_delete = keeps_claims(ordinal) || self.claims.transfer(&cleared, ordinal);
-            may_delete.then(|| cleared.delete(reason))
+            let may_delete = keeps_claims(ordinal) || self.claims.transfer(&permit, ordinal);
+            may_delete.then(|| Write::delete_pod(permit, reason))
         });
         deletions.collect()
     }
@@ -237,17 +236,16 @@ fn repair(
     ordinals: &Ordinals,
     identity: &Identity,
     claims: &mut Claims,
-) -> Vec<Action> {
-    let mut actions = Vec::new();
+) -> Vec<Write> {
+    let mut writes = Vec::new();
     for pod in scene.own {
         let ordinal = ordinals.ordinal_of(pod);
         let lost_nodes = &scene.world.lost_nodes;
         let lost_node = pod.node.as_ref().and_then(|node| lost_nodes.get(node));
         let is_unreachable = lost_node.is_some_and(|node| node.unreachable);
         if pod.terminating {
-            if identity.forced_off_lost_nodes && is_unreachable {
-                actions.push(Action::ForceDeletePod(PodRef::of(pod)));
-            }
+            let is_forced = identity.forced_off_lost_nodes && is_unreachable;
+            writes.extend(Write::force_deletion(pod).filter(|_| is_forced));
             continue;
         }
         let labels: Vec<_> = identity::labels(&pod.name, ordinal)
@@ -256,14 +254,13 @@ fn repair(
             .map(|(key, value)| (key.to_owned(), value))
             .collect();
         if !labels.is_empty() {
-            let pod = PodRef::of(pod);
-            actions.push(Action::LabelPod { pod, labels });
+            writes.push(Write::label_pod(pod, labels));
         }
         if pod.phase == PodPhase::Pending && pod.node.is_none() {
             claims.prepare(ordinal);
         }
     }
-    actions
+    writes
 }
 
 /// The status of a GameStatefulSet: the status of any workload, and the fields that only a GameStatefulSet has.

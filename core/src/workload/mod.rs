@@ -1,14 +1,13 @@
 //! The planner of GameDeployments and GameStatefulSets: every decision about their pods, hooks and revisions.
 //!
 //! Start at [`game_deployment::plan`] and [`game_stateful_set::plan`], which read from top to bottom.
-//! [`guard::may_touch`] alone decides when a pod may be deleted or changed. ARCHITECTURE.md says what each module is
+//! [`guard::may_touch`](crate::guard::may_touch) alone decides when a pod may be deleted or changed. ARCHITECTURE.md says what each module is
 //! for, and in which order they use each other.
 
 mod decision;
 mod deletion;
 pub mod game_deployment;
 pub mod game_stateful_set;
-mod guard;
 mod hooks;
 mod in_place;
 mod outline;
@@ -35,4 +34,4 @@ pub use rollout::{Promotion, Rollout};
 pub use spec::{InvalidWorkload, Workload, managed_fields_to_keep};
 pub use status::unreadable::{unreadable_conditions, unreadable_message};
 pub use update::why_sidecars_are_held;
-pub use world::{Attempt, Backoff, Failures, GuardState, OtherBudget, Revision, Verdict, World};
+pub use world::{Backoff, Failures, GuardState, OtherBudget, Revision, Verdict, World};

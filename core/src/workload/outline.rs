@@ -15,9 +15,9 @@ use crate::workload::spec::Workload;
 use crate::workload::status::{Reasons, conclusion, events};
 use crate::workload::update::Scene;
 use crate::workload::update::held::Held;
-use crate::workload::world::{Attempt, World};
+use crate::workload::world::World;
 use crate::workload::{revision, status};
-use crate::write::{Action, Plan};
+use crate::write::{Plan, Write};
 
 /// What every plan begins with.
 pub struct Beginning<'a> {
@@ -33,14 +33,14 @@ pub struct Beginning<'a> {
 
 /// Begins a plan.
 pub fn begin<'a>(workload: &'a Workload<'a>, world: &'a World) -> Beginning<'a> {
-    let OwnPods { pods, actions } = own_pods(workload, world);
+    let OwnPods { pods, writes } = own_pods(workload, world);
     let mut found = revision::find(workload, world);
     let mut draft = Draft::default();
     draft.patch_workload(retry::begin(workload));
-    draft.extend(actions);
-    draft.extend(found.action.take());
+    draft.extend(writes);
+    draft.extend(found.write.take());
     let guarding = protect(workload, world, &pods);
-    draft.extend(guarding.actions);
+    draft.extend(guarding.writes);
     draft.patch_workload(guarding.patch);
     draft.wake_at(guarding.wake);
     draft.extend(move_off_nodes(workload, world, &pods));
@@ -111,7 +111,7 @@ pub fn conclude<'a, S: Clone + Default + PartialEq + AsRef<WorkloadStatus>>(
 }
 
 /// Deletes revisions to which neither a pod nor the status refers, if they exceed the history limit.
-fn unused_revisions(scene: &Scene) -> Vec<Action> {
+fn unused_revisions(scene: &Scene) -> Vec<Write> {
     let Scene { workload, world, .. } = scene;
     let mut named: HashSet<RevisionName> = world.pods.iter().map(|pod| pod.revision()).collect();
     named.extend([scene.revisions.update.name(), scene.sizes.stable]);
@@ -134,7 +134,7 @@ fn obstacles_of_hooks(scene: &Scene, hooks: &Hooks) -> Obstacles {
 
 /// What is blocked by refused writes that this plan attempts again.
 fn refusals(scene: &Scene, draft: &Draft) -> Obstacles {
-    let is_attempted = |attempt| draft.has(|action| Attempt::of(action) == Some(attempt));
+    let is_attempted = |attempt| draft.has(|it| it.attempt() == Some(attempt));
     let refusal_of = |concern| scene.world.failures.blocked(concern, is_attempted);
     Obstacles { update: refusal_of(Concern::Update), scale: refusal_of(Concern::Scale) }
 }
@@ -164,7 +164,7 @@ fn close<S: Clone + Default + PartialEq + AsRef<WorkloadStatus>>(
     Plan {
         wake: draft.wake,
         events: std::mem::take(&mut draft.events),
-        actions: draft.into_actions(),
+        writes: draft.into_writes(),
         status,
         status_first,
     }

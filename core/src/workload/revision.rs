@@ -14,7 +14,7 @@ use crate::observed::RevisionName;
 use crate::revision::canonical;
 use crate::workload::spec::Workload;
 use crate::workload::world::{Revision, World};
-use crate::write::{Action, NewRevision};
+use crate::write::{NewRevision, Write};
 
 /// The revisions of a workload.
 pub struct Revisions<'a> {
@@ -35,7 +35,7 @@ pub struct FoundRevisions<'a> {
     /// None if the update revision has to be created or adopted first; plan again once that is observed.
     pub revisions: Option<Revisions<'a>>,
     /// Creates, adopts or renumbers the update revision.
-    pub action: Option<Action>,
+    pub write: Option<Write>,
     /// How often a revision's name was taken by another object.
     pub collisions: i32,
 }
@@ -52,18 +52,18 @@ pub fn find<'a>(workload: &Workload, world: &'a World) -> FoundRevisions<'a> {
     let is_same = |it: &&Arc<Revision>| canonical(&it.template.parse()) == wanted;
     let matching = newest_first.into_iter().find(is_same);
     let number = highest + 1;
-    let (revisions, action) = match matching {
+    let (revisions, write) = match matching {
         Some(update) if update.controlled => {
             let name = update.name.clone();
-            let renumber = Action::RenumberRevision { name, number };
+            let renumber = Write::renumber_revision(name, number);
             let by_name = revisions.iter().map(|it| (it.name(), it.as_ref()));
             let by_name = by_name.collect();
-            let action = (update.number < highest).then_some(renumber);
-            (Some(Revisions { by_name, update }), action)
+            let write = (update.number < highest).then_some(renumber);
+            (Some(Revisions { by_name, update }), write)
         }
         Some(orphan) => {
             let (name, uid) = (orphan.name.clone(), orphan.uid.clone());
-            (None, Some(Action::AdoptRevision { name, uid }))
+            (None, Some(Write::adopt_revision(name, uid)))
         }
         None => {
             let mut name = revision_name(workload, &wanted, collisions);
@@ -80,10 +80,10 @@ pub fn find<'a>(workload: &Workload, world: &'a World) -> FoundRevisions<'a> {
                 template: JsonText::from(&workload.template),
                 cause: workload.annotations.get(names::CHANGE_CAUSE).cloned(),
             };
-            (None, Some(Action::CreateRevision(new)))
+            (None, Some(Write::create_revision(new)))
         }
     };
-    FoundRevisions { revisions, action, collisions }
+    FoundRevisions { revisions, write, collisions }
 }
 
 fn revision_name(workload: &Workload, canonical: &Value, collision_count: i32) -> String {
@@ -100,7 +100,7 @@ pub fn prune(
     workload: &Workload,
     revisions: &[Arc<Revision>],
     named: &HashSet<RevisionName>,
-) -> Vec<Action> {
+) -> Vec<Write> {
     let mut unused: Vec<_> = revisions
         .iter()
         .filter(|revision| revision.controlled && !named.contains(&revision.name()))
@@ -109,9 +109,6 @@ pub fn prune(
     unused
         .into_iter()
         .skip(workload.history_limit)
-        .map(|revision| Action::DeleteRevision {
-            name: revision.name.clone(),
-            uid: revision.uid.clone(),
-        })
+        .map(|revision| Write::delete_revision(revision.name.clone(), revision.uid.clone()))
         .collect()
 }

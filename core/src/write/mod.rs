@@ -1,16 +1,20 @@
-//! What a planner returns: writes with their preconditions, events, and when to plan again. These are values that can be
-//! printed and compared; `apply` carries them out.
+//! What planners return: writes, and when to plan again. These are values that can be printed and compared; the loop in
+//! `reconcile` carries them out.
+//!
+//! A [`Write`] carries its class: when it is carried out, what must be proven first, and what a refusal blocks. Its
+//! constructors set the class, and those of deletions and in-place updates take the guard's permit. To add a kind of
+//! write, add a variant to [`Change`], its constructor, and its [`Request`].
 
-mod action;
-mod deletion;
-mod in_place_patch;
+mod change;
+mod class;
 mod object;
 mod plan;
-mod pod_ref;
+mod request;
+mod sequel;
 
-pub use action::Action;
-pub use deletion::{Deletion, DeletionReason, Ground};
-pub use in_place_patch::{ImageChange, InPlacePatch};
+pub use change::{Change, Deletion, DeletionReason, ImageChange, InPlacePatch, Owned};
+pub use class::{Attempt, Phase, Proof, Write};
 pub use object::{Budget, ClaimOwnership, NewClaim, NewPod, NewRevision, WorkloadPatch};
-pub use plan::{Event, Phase, Plan};
-pub use pod_ref::PodRef;
+pub use plan::{Event, Plan};
+pub use request::{Content, Object, Owner, Request, Verb};
+pub use sequel::Answer;

@@ -2,19 +2,19 @@
 
 use jiff::Timestamp;
 
-use super::Action;
+use super::Write;
 
 /// What one reconcile will do.
 ///
-/// Order: actions of [`Phase::Before`], in parallel; the status, if it must be written first; a quorum
-/// GET of the workload, if an action is irrevocable; actions of [`Phase::After`], in parallel.
+/// Order: writes of [`Phase::Before`](super::Phase::Before), in parallel; the status, if it must be written first; a quorum
+/// GET of the workload, if a write needs a [`Proof`](super::Proof); writes of [`Phase::After`](super::Phase::After), in parallel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan<S> {
     /// What to do.
-    pub actions: Vec<Action>,
+    pub writes: Vec<Write>,
     /// The status to show; None leaves the old one.
     pub status: Option<S>,
-    /// Whether the status must be written before actions of [`Phase::After`], because they depend on
+    /// Whether the status must be written before writes of [`Phase::After`](super::Phase::After), because they depend on
     /// it (step index, stable revision, held replicas), or because it acknowledges a new generation.
     /// Otherwise it is only informational, and is written at most once a second.
     pub status_first: bool,
@@ -28,7 +28,7 @@ impl<S> Plan<S> {
     /// A plan that does nothing.
     pub fn nothing() -> Self {
         Self {
-            actions: Vec::new(),
+            writes: Vec::new(),
             status: None,
             status_first: false,
             wake: None,
@@ -46,13 +46,4 @@ pub struct Event {
     pub reason: String,
     /// A message for users.
     pub message: String,
-}
-
-/// When an action is carried out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Phase {
-    /// Before the status is written: the action undoes something, or only prepares.
-    Before,
-    /// After the status is written.
-    After,
 }

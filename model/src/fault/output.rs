@@ -1,143 +1,112 @@
-//! Bugs in what the planner returns: actions that are missing, in the wrong order, or without their preconditions.
+//! Bugs in what the planner returns: writes that are missing, in the wrong order, or without their preconditions.
 
 use std::sync::Arc;
 
-use gamekeeper_core::api::names::HookPoint;
+use gamekeeper_core::api::names::{self, HookPoint};
 use gamekeeper_core::api::{GameDeploymentStatus, HookPhase};
-use gamekeeper_core::observed::{Gate, Pod};
+use gamekeeper_core::observed::{Gate, Pod, PodRef};
 use gamekeeper_core::workload::World;
 use gamekeeper_core::write::{
-    Action, Ground, ImageChange, InPlacePatch, Plan, PodRef, WorkloadPatch,
+    Attempt, Budget, Change, InPlacePatch, NewPod, Owned, Plan, WorkloadPatch, Write,
 };
 use kube::ResourceExt;
 
 use super::{Fault, phase, point};
 use crate::sidecars;
+use crate::state;
+use crate::translate::container_index;
 
 impl Fault {
     /// Corrupts the planner's output.
     pub fn corrupt_plan(self, plan: &mut Plan<GameDeploymentStatus>, world: &World) {
         let run = |name: &str| world.runs.iter().find(|run| run.name_any() == name);
-        plan.actions.retain(|action| match (self, action) {
-            (Fault::MarkKept, Action::UnmarkDeleting(_)) => false,
-            (Fault::TimeKept, Action::UnmarkDeleting(pod)) => {
-                let mut pods = world.pods.iter().filter(|it| it.uid == pod.uid);
-                pods.any(|pod| pod.marked_deleting)
+        let seen = |pod: &PodRef| world.pods.iter().find(|it| it.uid == pod.uid);
+        plan.writes.retain(|write| match (self, write.change()) {
+            (Fault::MarkKept, change) => !unmarks(change),
+            (Fault::TimeKept, change @ Change::SetMetadata { pod, .. }) if unmarks(change) => {
+                seen(pod).is_some_and(|pod| pod.marked_deleting)
             }
-            (Fault::GateKeptClosed, Action::OpenGate(pod)) => {
-                let mut pods = world.pods.iter().filter(|it| it.uid == pod.uid);
-                !pods.any(|pod| is_closed_without_change(pod))
+            (Fault::GateKeptClosed, Change::SetGate { pod, closed_for: None, .. }) => {
+                !seen(pod).is_some_and(|pod| is_closed_without_change(pod))
             }
-            (Fault::StepRunsKept, Action::DeleteHookRun { name, .. }) => {
+            (Fault::StepRunsKept, Change::Delete { kind: Owned::HookRun, name, .. }) => {
                 run(name).is_none_or(|run| point(run) != HookPoint::Step)
             }
-            (Fault::SuccessKept, Action::DeleteHookRun { name, .. }) => {
+            (Fault::SuccessKept, Change::Delete { kind: Owned::HookRun, name, .. }) => {
                 run(name).is_none_or(|run| phase(run) != HookPhase::Successful)
             }
-            (Fault::WaitingIgnored, Action::PatchWorkload(_)) => false,
-            (Fault::RequestKept, Action::RequestMove { requested: false, .. }) => false,
+            (Fault::WaitingIgnored, Change::PatchWorkload(_)) => false,
+            (Fault::RequestKept, change) => change.annotation(names::MOVE_ANNOTATION) != Some(None),
             _ => true,
         });
         self.reorder_takedown(plan, world);
-        for action in &mut plan.actions {
-            self.forget_version(action);
-            self.weaken_budget(action);
-            self.forget_sidecars(action);
-            if let (Fault::WaitInPlaceCounts, Action::MarkDeleting { since, .. }) =
-                (self, &mut *action)
-            {
-                *since = Some(world.now);
+        for write in &mut plan.writes {
+            if let Some(wrong) = self.wrong(write.change(), world) {
+                *write = wrong;
             }
-            if let (Fault::PauseWithoutAnnotation, Action::PatchWorkload(patch)) = (self, action)
-                && patch.paused == Some(true)
+        }
+    }
+
+    /// What the planner makes in place of a right write.
+    fn wrong(self, change: &Change, world: &World) -> Option<Write> {
+        match (self, change) {
+            (Fault::WaitInPlaceCounts, Change::SetMetadata { pod, .. })
+                if change.annotation(names::DELETING_ANNOTATION).flatten().is_some() =>
             {
-                patch.annotations.clear();
+                Some(Write::mark_deleting(pod.clone(), Some(world.now)))
             }
+            (Fault::PauseWithoutAnnotation, Change::PatchWorkload(patch))
+                if patch.paused == Some(true) =>
+            {
+                let patch = WorkloadPatch { annotations: Vec::new(), ..patch.clone() };
+                Some(Write::patch_workload(patch))
+            }
+            (Fault::InjectionForgotten, Change::CreatePod(new)) => {
+                let mut object = new.pod.parse();
+                let containers = object["spec"]["containers"].as_array_mut();
+                let containers = containers.into_iter();
+                containers.for_each(|it| it.retain(|it| it["name"] != sidecars::CONTAINER));
+                Some(Write::create_pod(NewPod { pod: object.into(), ..new.clone() }))
+            }
+            (_, Change::ApplyBudget(budget)) => Some(self.weak_budget(budget.clone())),
+            _ => None,
         }
     }
 
     /// Takes the guard down in the wrong order.
     fn reorder_takedown(self, plan: &mut Plan<GameDeploymentStatus>, world: &World) {
-        let unlabels = |action: &Action| matches!(action, Action::GuardPod { label: None, .. });
-        if self == Fault::BudgetFirst && plan.actions.iter().any(unlabels) {
-            let name = "budget".to_owned();
-            plan.actions = vec![Action::DeleteBudget { name }];
+        let unlabels = |it: &Write| it.change().label(names::GUARDED_LABEL) == Some(None);
+        if self == Fault::BudgetFirst && plan.writes.iter().any(unlabels) {
+            plan.writes = vec![Write::delete_budget("budget".to_owned())];
         }
-        let starts_hook =
-            |action: &Action| matches!(action, Action::CreateHookRun(run) if run.is_for_removal());
-        if self == Fault::LabelsFirst && plan.actions.iter().any(starts_hook) {
+        let starts_hook = |it: &Write| it.attempt() == Some(Attempt::StartRemovalHook);
+        if self == Fault::LabelsFirst && plan.writes.iter().any(starts_hook) {
             let pods = world.pods.iter().filter(|pod| pod.guarded_by().is_some());
-            let unlabel = |pod: &Arc<Pod>| Action::GuardPod {
-                pod: PodRef::of(pod),
-                label: None,
-                annotations: Vec::new(),
-            };
-            plan.actions = pods.map(unlabel).collect();
+            let unlabel = |pod: &Arc<Pod>| Write::guard_pod(PodRef::of(pod), None, Vec::new());
+            plan.writes = pods.map(unlabel).collect();
         }
-        if self == Fault::FinalizerFirst && plan.actions.iter().any(starts_hook) {
-            plan.actions = vec![
-                Action::DeleteBudget { name: "budget".to_owned() },
-                Action::PatchWorkload(WorkloadPatch {
-                    finalizers: Some(Vec::new()),
-                    ..WorkloadPatch::default()
-                }),
-            ];
+        if self == Fault::FinalizerFirst && plan.writes.iter().any(starts_hook) {
+            let patch = WorkloadPatch { finalizers: Some(Vec::new()), ..WorkloadPatch::default() };
+            plan.writes =
+                vec![Write::delete_budget("budget".to_owned()), Write::patch_workload(patch)];
         }
     }
 
-    /// Makes the budget of guarded pods allow evictions.
-    fn weaken_budget(self, action: &mut Action) {
-        let Action::ApplyBudget(it) = action else {
-            return;
-        };
-        let Some(spec) = it.budget["spec"].as_object_mut() else {
-            return;
-        };
-        match self {
-            Fault::SurplusEvictable => {
-                spec.remove("minAvailable");
-                spec.insert("maxUnavailable".to_owned(), 0.into());
+    /// A budget of guarded pods that allows evictions.
+    fn weak_budget(self, mut it: Budget) -> Write {
+        if let Some(spec) = it.budget["spec"].as_object_mut() {
+            match self {
+                Fault::SurplusEvictable => {
+                    spec.remove("minAvailable");
+                    spec.insert("maxUnavailable".to_owned(), 0.into());
+                }
+                Fault::UnreadyEvictable => {
+                    spec["unhealthyPodEvictionPolicy"] = "AlwaysAllow".into();
+                }
+                _ => {}
             }
-            Fault::UnreadyEvictable => {
-                spec["unhealthyPodEvictionPolicy"] = "AlwaysAllow".into();
-            }
-            _ => {}
         }
-    }
-
-    /// Removes the sidecars of a new pod, or parts of an update of sidecars.
-    fn forget_sidecars(self, action: &mut Action) {
-        match action {
-            Action::PatchInPlace(patch) => self.forget_update(patch),
-            Action::CloseGate { then: Some(patch), .. } => self.forget_update(patch),
-            Action::CreatePod(pod) if self == Fault::InjectionForgotten => {
-                let mut object = pod.pod.parse();
-                let containers = object["spec"]["containers"].as_array_mut();
-                let containers = containers.into_iter();
-                containers.for_each(|it| it.retain(|it| it["name"] != sidecars::CONTAINER));
-                pod.pod = object.into();
-            }
-            _ => {}
-        }
-    }
-
-    fn forget_update(self, patch: &mut InPlacePatch) {
-        match self {
-            Fault::TokenUntested => patch.tokens.clear(),
-            Fault::SupersededForgotten => {
-                let images = &patch.images;
-                let changes = &mut patch.record.containers;
-                changes.retain(|name, _| images.iter().any(|image| image.name == *name));
-            }
-            Fault::GameRestarted
-                if patch.images.iter().all(|it| it.name == sidecars::CONTAINER) =>
-            {
-                let game = patch.images.first().cloned();
-                let game = game.map(|image| ImageChange { name: "game".to_owned(), ..image });
-                patch.images.extend(game);
-            }
-            _ => {}
-        }
+        Write::apply_budget(it)
     }
 
     /// Adds the sidecar updates from a plan that was made without canary steps.
@@ -147,35 +116,61 @@ impl Fault {
     ) {
         let changes_only_sidecars =
             |patch: &InPlacePatch| patch.images.iter().all(|it| it.name == sidecars::CONTAINER);
-        let updates_sidecars = |action: &Action| match action {
-            Action::PatchInPlace(patch) => changes_only_sidecars(patch),
-            Action::CloseGate { then, .. } => {
+        let updates_sidecars = |write: &Write| match write.change() {
+            Change::PatchInPlace(patch) => changes_only_sidecars(patch),
+            Change::SetGate { closed_for: Some(_), then, .. } => {
                 then.as_ref().is_some_and(|it| changes_only_sidecars(it))
             }
             _ => false,
         };
-        let updates = stepless.actions.into_iter().filter(updates_sidecars);
-        plan.actions.extend(updates);
+        let updates = stepless.writes.into_iter().filter(updates_sidecars);
+        plan.writes.extend(updates);
     }
 
-    /// Removes the resourceVersion precondition of an action.
-    fn forget_version(self, action: &mut Action) {
-        match action {
-            Action::DeletePod(it) if self == Fault::NoVersionPrecondition => {
-                it.pod.version = None;
-                it.ground = Ground::NoHook;
+    /// Removes preconditions and parts of a write that the guard has permitted. The planner cannot make such a write, so
+    /// this corrupts the model's.
+    pub fn corrupt_write(self, write: &mut state::Write) {
+        match write {
+            state::Write::DeletePod(_, _, unchanged) if self == Fault::NoVersionPrecondition => {
+                *unchanged = None;
             }
-            Action::PatchInPlace(it)
+            state::Write::Patch(patch) => {
                 if matches!(
                     self,
                     Fault::NoVersionPrecondition | Fault::NoVersionPreconditionInPlace
-                ) =>
-            {
-                it.pod.version = None;
+                ) {
+                    patch.unchanged = None;
+                }
+                self.forget_update(patch);
+            }
+            state::Write::CloseGate(_, _, Some(patch), _) => self.forget_update(patch),
+            _ => {}
+        }
+    }
+
+    fn forget_update(self, patch: &mut state::Patch) {
+        let sidecar = container_index(sidecars::CONTAINER);
+        match self {
+            Fault::TokenUntested => patch.token = None,
+            Fault::SupersededForgotten => {
+                for (image, from) in patch.images.iter().zip(&mut patch.record.from) {
+                    if image.is_none() {
+                        *from = None;
+                    }
+                }
+            }
+            Fault::GameRestarted if patch.images.iter().filter(|it| it.is_some()).count() == 1 => {
+                let game = container_index("game");
+                patch.images[game] = patch.images[game].or(patch.images[sidecar]);
             }
             _ => {}
         }
     }
+}
+
+/// Whether the mark of a pod that waits for its deletion is removed.
+fn unmarks(change: &Change) -> bool {
+    change.annotation(names::DELETING_ANNOTATION) == Some(None)
 }
 
 fn is_closed_without_change(pod: &Pod) -> bool {

@@ -14,15 +14,17 @@ use gamekeeper_core::write;
 use serde_json::{Value, json};
 
 use self::naming::*;
-pub use self::naming::{clock, image_in, parse_uid, rev_of_image, time_of, wake_time};
+pub use self::naming::{
+    clock, container_index, image_in, parse_uid, rev_of_image, time_of, wake_time,
+};
 pub use self::objects::{DEADLINE, as_stateful_set};
 use super::scope::Scope;
 use super::sidecars::Sets;
 use super::state::*;
 
-mod actions;
 mod naming;
 mod objects;
+mod writes;
 
 /// The constant objects of a scope, and the tables of strings and statuses.
 pub struct Translator {
@@ -118,8 +120,8 @@ impl Translator {
         let mut gd = self.base.clone();
         gd.spec.template = self.templates[usize::from(rev)].clone().into();
         let plan = workload::game_deployment::plan(&gd, &self.bare_world(0)).expect("a plan");
-        let name = plan.actions.iter().find_map(|action| match action {
-            write::Action::CreateRevision(revision) => Some(revision.name.clone()),
+        let name = plan.writes.iter().find_map(|it| match it.change() {
+            write::Change::CreateRevision(revision) => Some(revision.name.clone()),
             _ => None,
         });
         name.expect("a revision is created first")

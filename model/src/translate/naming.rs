@@ -12,6 +12,11 @@ pub(super) const WORKLOAD: &str = "gd";
 pub(super) const TEMPLATE: &str = "check";
 /// Names of a pod's containers.
 pub(super) const CONTAINERS: [&str; 3] = ["game", "log", sidecars::CONTAINER];
+
+/// The index of a container in the model's pods.
+pub fn container_index(name: &str) -> usize {
+    CONTAINERS.iter().position(|it| *it == name).expect("a container of the model")
+}
 /// Seconds per tick of the model's time.
 pub(super) const TICK_SECONDS: i64 = 10;
 

@@ -14,7 +14,7 @@ use tower::service_fn;
 
 use super::*;
 use crate::kinds::{OptionalKinds, Router, Settings, Whole};
-use crate::runtime::objects::Write;
+use crate::runtime::objects::Written;
 
 /// How many requests for pods the server got: for the newest version, and for lists and watches.
 #[derive(Default)]
@@ -73,7 +73,7 @@ async fn a_thousand_writes_without_a_response_cost_a_request_per_second_and_two_
             tokio::spawn(async move {
                 sleep(Duration::from_millis(n * 50)).await;
                 let owner = n.to_string();
-                cache.expectations.record(&owner, Write::Unknown(Kind::Pod));
+                cache.expectations.record(&owner, Written::Unknown(Kind::Pod));
                 cache.until_caught_up(&owner).await;
             })
         })

@@ -42,10 +42,10 @@ pub(crate) struct Regarding {
 impl From<&Target> for Regarding {
     fn from(target: &Target) -> Self {
         Self {
-            kind: target.kind.as_str(),
-            namespace: target.namespace.clone(),
-            name: target.name.clone(),
-            uid: target.uid.clone(),
+            kind: target.owner.kind.as_str(),
+            namespace: target.owner.namespace.clone(),
+            name: target.owner.name.clone(),
+            uid: target.owner.uid.clone(),
         }
     }
 }

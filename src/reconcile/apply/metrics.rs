@@ -16,9 +16,10 @@ use super::Target;
 use crate::runtime::metrics::{Counts, Timings};
 use crate::runtime::request::Refusal;
 use gamekeeper_core::api::names::WorkloadKind;
+use gamekeeper_core::guard::Ground;
 use gamekeeper_core::observed::Disruption;
 use gamekeeper_core::workload::Ending;
-use gamekeeper_core::write::{Action, DeletionReason, Ground};
+use gamekeeper_core::write::{Change, DeletionReason, Write};
 
 /// The histogram buckets of bk-bcs, in seconds.
 pub(crate) const BUCKETS: [f64; 11] =
@@ -243,7 +244,7 @@ impl Metrics {
     pub(super) fn wrote<T>(
         &self,
         target: &Target,
-        action: &Action,
+        write: &Write,
         result: &Result<T, Refusal>,
         took: Duration,
     ) {
@@ -254,13 +255,13 @@ impl Metrics {
             action,
             grace: target.hooked,
         };
-        match action {
-            Action::CreatePod(_) => {
+        match write.change() {
+            Change::CreatePod(_) => {
                 let workload = target.labels();
                 self.creations.observe(ResultLabels { workload, status }, took);
             }
-            Action::DeletePod(it) => {
-                let action = PodAction::deletion(target.kind, it.reason);
+            Change::DeletePod(it) => {
+                let action = PodAction::deletion(target.owner.kind, it.reason);
                 self.deletions.observe(pod_labels(action), took);
                 let why = match it.ground {
                     Ground::Deadline => Some("deadline"),
@@ -272,25 +273,25 @@ impl Metrics {
                     self.guarded.increment(GuardedLabels::new(target.labels(), why));
                 }
             }
-            Action::ForceDeletePod(_) => {
+            Change::ForceDeletePod(_) => {
                 self.deletions.observe(pod_labels(PodAction::forceDeletePod), took);
             }
-            Action::PatchInPlace(patch) => {
+            Change::PatchInPlace(patch) => {
                 let action = match patch.record.hot {
                     true => PodAction::hotPatchUpdate,
                     false => PodAction::inplaceUpdate,
                 };
                 self.updates.observe(pod_labels(action), took);
             }
-            Action::CreateHookRun(run) => {
+            Change::CreateHookRun(run) => {
                 // bk-bcs does not count canary steps here.
-                if let Some(point) = run.pod_point(target.kind) {
+                if let Some(point) = run.pod_point(target.owner.kind) {
                     let labels = HookRunLabels {
-                        namespace: target.namespace.clone(),
-                        name: target.name.clone(),
+                        namespace: target.owner.namespace.clone(),
+                        name: target.owner.name.clone(),
                         status,
                         action: point.as_str().to_lowercase(),
-                        objectKind: target.kind.as_str(),
+                        objectKind: target.owner.kind.as_str(),
                     };
                     self.hooks.observe(labels, took);
                 }

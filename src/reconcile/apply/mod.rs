@@ -4,7 +4,6 @@
 //! workload is planned again; the write itself is never retried. Start at [`Applier::carry_out`].
 
 mod act;
-mod body;
 pub(crate) mod events;
 mod metrics;
 mod proof;
@@ -15,15 +14,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use tokio::time::Instant;
 
-use crate::runtime::objects::Kind;
 use crate::runtime::request::Requests;
 use gamekeeper_core::api::HookRun;
-use gamekeeper_core::api::names::WorkloadKind;
-use gamekeeper_core::workload::{Attempt, Backoff, Failures, GuardState, GuardedPlayers, Verdict};
-use gamekeeper_core::write::Action;
+use gamekeeper_core::workload::{Backoff, Failures, GuardState, GuardedPlayers, Verdict};
+use gamekeeper_core::write::{Owner, Write};
 
 pub(crate) use metrics::{BUCKETS, Metrics, ResultLabel, WorkloadLabels};
 pub(crate) use proof::{AdaptiveTimeout, PROOF_LIFETIME, valid_until};
@@ -31,18 +27,12 @@ pub(crate) use proof::{AdaptiveTimeout, PROOF_LIFETIME, valid_until};
 /// The workload of a plan, as it was when the plan was made.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
-    pub kind: WorkloadKind,
-    pub namespace: String,
-    pub name: String,
-    pub uid: String,
+    /// Its resourceVersion is updated after each of our own writes to the workload.
+    pub owner: Owner,
     /// If it changes, the plan is void.
     pub generation: i64,
-    /// Updated after each of our own writes to the workload.
-    pub resource_version: String,
     /// Whether the workload is being deleted. Its finalizer keeps it until its pods are deleted.
     pub deleting: bool,
-    /// The labels of the workload's selector. The workload's revisions have these labels, too.
-    pub selector_labels: BTreeMap<String, String>,
     /// Whether a hook runs before the workload's pods are deleted or updated.
     pub hooked: bool,
     /// When the cache was read for the plan.
@@ -52,18 +42,10 @@ pub(crate) struct Target {
 impl Target {
     pub(crate) fn labels(&self) -> WorkloadLabels {
         WorkloadLabels {
-            kind: self.kind,
-            namespace: self.namespace.clone(),
-            name: self.name.clone(),
+            kind: self.owner.kind,
+            namespace: self.owner.namespace.clone(),
+            name: self.owner.name.clone(),
         }
-    }
-
-    fn path(&self) -> String {
-        Kind::from(self.kind).path(&self.namespace, &self.name)
-    }
-
-    fn owner_reference(&self) -> OwnerReference {
-        self.kind.owner_reference(&self.name, &self.uid)
     }
 }
 
@@ -78,7 +60,7 @@ pub(crate) struct Memory {
     pub refused: BTreeSet<String>,
     /// Names that new pods and revisions cannot get, because objects of other owners have them.
     pub taken: BTreeSet<String>,
-    /// The kinds of action that the API server refused last time.
+    /// The kinds of write that the API server refused last time.
     pub failures: Failures,
     /// The delay before pods that ended as soon as they started are replaced.
     pub backoff: Option<Backoff>,
@@ -126,9 +108,9 @@ impl Memory {
         self.refused.retain(|revision| exists(revision));
     }
 
-    /// Forgets refusals of actions that are no longer planned, so that a later refusal is reported again.
-    pub(crate) fn retain_failures(&mut self, actions: &[Action]) {
-        let is_planned = |attempt| actions.iter().any(|it| Attempt::of(it) == Some(attempt));
+    /// Forgets refusals of writes that are no longer planned, so that a later refusal is reported again.
+    pub(crate) fn retain_failures(&mut self, writes: &[Write]) {
+        let is_planned = |attempt| writes.iter().any(|it| it.attempt() == Some(attempt));
         self.failures.retain(is_planned);
     }
 }

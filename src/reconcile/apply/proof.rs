@@ -1,7 +1,7 @@
 //! How long a decision is valid.
 //!
 //! A plan is valid while the workload is unchanged, which a quorum GET proves, and while the pods were observed
-//! recently. Actions that depend on the workload alone continue while the proof is renewed, so that one plan can
+//! recently. Writes that depend on the workload alone continue while the proof is renewed, so that one plan can
 //! create or delete a thousand pods without a pause.
 //!
 //! A proof or plan that is too late is dropped, because the process may have been frozen in the meantime. The
@@ -19,7 +19,8 @@ use tracing::warn;
 
 use super::run::Stop;
 use super::{Applier, Target};
-use gamekeeper_core::write::Action;
+use gamekeeper_core::write;
+use gamekeeper_core::write::Write;
 
 /// The lifetime of a proof that an object is unchanged, counted from the request.
 pub(crate) const PROOF_LIFETIME: Duration = Duration::from_millis(500);
@@ -83,23 +84,23 @@ pub(crate) fn valid_until(requested: Instant, timeout: &mut AdaptiveTimeout) -> 
     Some((requested + PROOF_LIFETIME).max(Instant::now() + LATE_PROOF_LIFETIME))
 }
 
-/// Tells how long the actions of one batch are valid.
+/// Tells how long the writes of one batch are valid.
 pub(super) struct Proof {
     started: Instant,
-    /// When the validity ends for actions that depend on pods.
+    /// When the validity ends for writes that depend on pods.
     until: Instant,
-    /// When the validity ends for actions that depend on the workload alone. None once the workload has changed, or
+    /// When the validity ends for writes that depend on the workload alone. None once the workload has changed, or
     /// once the proof is no longer renewed.
     renewed_until: watch::Sender<Option<Instant>>,
-    /// The number of actions that depend on the workload alone and have not started. The proof is renewed for
+    /// The number of writes that depend on the workload alone and have not started. The proof is renewed for
     /// these only.
     waiting: AtomicUsize,
 }
 
 impl Proof {
-    /// A proof for these actions that is valid until `until`, unless it is renewed.
-    pub(super) fn until(until: Instant, actions: &[Action]) -> Self {
-        let waiting = actions.iter().filter(|action| action.depends_on_workload_alone());
+    /// A proof for these writes that is valid until `until`, unless it is renewed.
+    pub(super) fn until(until: Instant, writes: &[Write]) -> Self {
+        let waiting = writes.iter().filter(|it| depends_on_workload_alone(it));
         Self {
             started: Instant::now(),
             until,
@@ -108,12 +109,12 @@ impl Proof {
         }
     }
 
-    /// Until when an action may be sent; None if it may not start anymore. If it depends on the workload alone and the
+    /// Until when a write may be sent; None if it may not start anymore. If it depends on the workload alone and the
     /// proof has expired, this waits for the next proof, which an overloaded API server delays.
-    pub(super) async fn deadline_of(&self, action: &Action) -> Option<Instant> {
-        if !action.depends_on_workload_alone() {
+    pub(super) async fn deadline_of(&self, write: &Write) -> Option<Instant> {
+        if !depends_on_workload_alone(write) {
             let is_valid = Instant::now() <= self.until && self.renewed_until.borrow().is_some();
-            return is_valid.then(|| self.until.min(validity_of_hook(action)));
+            return is_valid.then(|| self.until.min(validity_of_hook(write)));
         }
         let is_decisive = |until: &Option<Instant>| until.is_none_or(|it| Instant::now() <= it);
         let mut renewed = self.renewed_until.subscribe();
@@ -122,13 +123,13 @@ impl Proof {
         until.ok().and_then(|it| *it)
     }
 
-    /// An action that depends on the workload alone has waited for its turn until the proof expired. Another proof is
+    /// A write that depends on the workload alone has waited for its turn until the proof expired. Another proof is
     /// needed for it.
     pub(super) fn await_another(&self) {
         self.waiting.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Renews the proof while actions wait for it. If the workload has changed, if the API server does not respond in
+    /// Renews the proof while writes wait for it. If the workload has changed, if the API server does not respond in
     /// time, or after [`MAX_RUN_TIME`], the proof becomes void. Never returns.
     pub(super) async fn renew(
         &self,
@@ -151,11 +152,16 @@ impl Proof {
     }
 }
 
-/// Until when the success of the hook that allows an action is valid, by the monotonic clock.
-fn validity_of_hook(action: &Action) -> Instant {
+/// Whether a write stays valid while its workload does not change.
+pub(super) fn depends_on_workload_alone(write: &Write) -> bool {
+    write.proof() == write::Proof::WorkloadAlone
+}
+
+/// Until when the success of the hook that allows a write is valid, by the monotonic clock.
+fn validity_of_hook(write: &Write) -> Instant {
     let now = Instant::now();
-    // An action that needs no hook is valid for longer than any proof.
-    let Some(until) = action.pod().and_then(|pod| pod.allowed_until) else {
+    // A write that needs no hook is valid for longer than any proof.
+    let Some(until) = write.pod().and_then(|pod| pod.allowed_until) else {
         return now + MAX_RUN_TIME;
     };
     let left = until.duration_since(Timestamp::now());
@@ -173,9 +179,9 @@ pub(super) async fn prove(
     timeout: &mut AdaptiveTimeout,
 ) -> Result<Instant, Stop> {
     let requested = Instant::now();
-    let current = applier.requests.get(&target.path()).await?;
-    let Target { uid, generation, .. } = target;
-    if !current.is_still(uid, *generation, target.deleting) {
+    let current = applier.requests.get(&target.owner.path()).await?;
+    let generation = target.generation;
+    if !current.is_still(&target.owner.uid, generation, target.deleting) {
         return Err(Stop::Conflict(format!(
             "it was changed or deleted: its generation is now {}, and the plan was made for {generation}",
             current.generation
@@ -186,11 +192,12 @@ pub(super) async fn prove(
 
 #[cfg(test)]
 mod tests {
-    use gamekeeper_core::write::{Deletion, DeletionReason, Ground, PodRef};
+    use gamekeeper_core::write::DeletionReason;
     use jiff::SignedDuration;
     use tokio::time::advance;
 
     use super::*;
+    use crate::reconcile::apply::tests::{Allowed, permit, running};
 
     /// Whether a response that takes this long is accepted.
     async fn is_accepted(timeout: &mut AdaptiveTimeout, took: Duration) -> bool {
@@ -201,24 +208,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_deletion_is_not_sent_after_the_success_of_its_hook_has_become_invalid() {
-        let deletion = |allowed_until| {
-            let pod = PodRef {
-                name: "a".to_owned(),
-                uid: "uid".to_owned(),
-                version: None,
-                allowed_until,
-            };
-            Action::DeletePod(Deletion {
-                pod,
-                reason: DeletionReason::Update,
-                ground: Ground::Hook,
-            })
-        };
+        let pod = running("a");
+        let deletion =
+            |until| Write::delete_pod(permit(&pod, Allowed(until)), DeletionReason::Update);
         let until = Instant::now() + PROOF_LIFETIME;
         let deadline = async |milliseconds: Option<i64>| {
             let after = |time| Timestamp::now() + SignedDuration::from_millis(time);
-            let action = deletion(milliseconds.map(after));
-            let deadline = Proof::until(until, &[]).deadline_of(&action).await;
+            let write = deletion(milliseconds.map(after));
+            let deadline = Proof::until(until, &[]).deadline_of(&write).await;
             deadline.expect("a valid proof")
         };
         assert_eq!(deadline(None).await, until);

@@ -10,15 +10,15 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::events::PendingEvent;
-use super::proof::{self, PLAN_LIFETIME, PROOF_LIFETIME, Proof};
+use super::proof::{self, PLAN_LIFETIME, PROOF_LIFETIME, Proof, depends_on_workload_alone};
 use super::tally::Tally;
 use super::{Applier, ApplyOutcome, Memory, Report, Target};
 use crate::runtime::fair::TooLate;
-use crate::runtime::objects::Write;
-use crate::runtime::request::{Refusal, ResponseMetadata, to_bytes};
+use crate::runtime::objects::Written;
+use crate::runtime::request::{Refusal, to_bytes};
 use gamekeeper_core::api::API_VERSION;
-use gamekeeper_core::observed::time::rounded_down;
-use gamekeeper_core::write::{Action, InPlacePatch, Phase, Plan, PodRef};
+use gamekeeper_core::write;
+use gamekeeper_core::write::{Answer, Change, Owner, Phase, Plan, Write};
 
 /// The maximum number of concurrent writes.
 const MAX_WRITES: usize = 64;
@@ -36,7 +36,7 @@ struct Execution<'a, S> {
     applier: &'a Applier,
     target: &'a mut Target,
     memory: &'a mut Memory,
-    on_write: &'a (dyn Fn(Write) + Send + Sync),
+    on_write: &'a (dyn Fn(Written) + Send + Sync),
     /// When the plan was made; None if planning took too long.
     decided_at: Option<Instant>,
     /// The status to write; None if it is unchanged, or once it is written.
@@ -75,18 +75,18 @@ impl From<Refusal> for Stop {
 impl Applier {
     /// Applies a plan for a workload whose status is `old_status`. `on_write` is called with each write.
     ///
-    /// First come the actions that undo or prepare something. Then the status is written, if the rest depends on it or
-    /// if it was not written recently. The rest follows; irrevocable actions require a proof that the workload is
-    /// unchanged. Actions that cannot start while the proof is valid are left to the next plan.
+    /// First come the writes that undo or prepare something. Then the status is written, if the rest depends on it or
+    /// if it was not written recently. The rest follows; writes that cannot be undone require a proof that the workload is
+    /// unchanged. Writes that cannot start while the proof is valid are left to the next plan.
     pub(crate) async fn carry_out<S: Serialize + PartialEq>(
         &self,
         target: &mut Target,
         plan: Plan<S>,
         old_status: Option<&S>,
         memory: &mut Memory,
-        on_write: &(dyn Fn(Write) + Send + Sync),
+        on_write: &(dyn Fn(Written) + Send + Sync),
     ) -> Report {
-        let Plan { actions, status, status_first, events, .. } = plan;
+        let Plan { writes, status, status_first, events, .. } = plan;
         let is_in_time = memory.planning_timeout.accepts(target.read_at);
         let decided_at = is_in_time.then(Instant::now);
         let mut execution = Execution {
@@ -98,7 +98,7 @@ impl Applier {
             status: status.filter(|status| Some(status) != old_status),
             proven_until: None,
         };
-        let outcome = match execution.run(actions, status_first).await {
+        let outcome = match execution.run(writes, status_first).await {
             Ok(outcome) => outcome,
             Err(Stop::Conflict(message)) => ApplyOutcome::Conflict(message),
             Err(Stop::Late) => ApplyOutcome::Unfinished,
@@ -122,28 +122,14 @@ fn next_status_write(memory: &Memory) -> Instant {
     }
 }
 
-/// Whether an action of [`Phase::Before`] requires a proof that the workload is unchanged. A workload that is being
-/// deleted must not adopt objects. A revision of a deleted workload would be created again each time the garbage
-/// collector deletes it, and a guard that was switched on again must not be removed.
-fn needs_proof(action: &Action) -> bool {
-    matches!(
-        action,
-        Action::AdoptPod(_)
-            | Action::AdoptRevision { .. }
-            | Action::CreateRevision(_)
-            | Action::GuardPod { label: None, .. }
-            | Action::DeleteBudget { .. }
-    )
+fn needs_proof(write: &Write) -> bool {
+    write.proof() != write::Proof::None
 }
 
 impl<S: Serialize> Execution<'_, S> {
-    async fn run(
-        &mut self,
-        actions: Vec<Action>,
-        status_first: bool,
-    ) -> Result<ApplyOutcome, Stop> {
+    async fn run(&mut self, writes: Vec<Write>, status_first: bool) -> Result<ApplyOutcome, Stop> {
         let (before_status, mut after_status): (Vec<_>, Vec<_>) =
-            actions.into_iter().partition(|action| action.phase() == Phase::Before);
+            writes.into_iter().partition(|it| it.phase() == Phase::Before);
         let generation = self.target.generation;
         if before_status.iter().any(needs_proof) {
             self.prove().await?;
@@ -161,12 +147,12 @@ impl<S: Serialize> Execution<'_, S> {
         }
         let is_fresh = |decided_at: Instant| decided_at.elapsed() <= PLAN_LIFETIME;
         if !self.decided_at.is_some_and(is_fresh)
-            && !after_status.iter().all(Action::depends_on_workload_alone)
+            && !after_status.iter().all(depends_on_workload_alone)
         {
-            after_status.retain(Action::depends_on_workload_alone);
+            after_status.retain(depends_on_workload_alone);
             outcome = ApplyOutcome::Unfinished;
         }
-        if after_status.iter().any(Action::is_irrevocable) {
+        if after_status.iter().any(needs_proof) {
             self.prove().await?;
         }
         if !after_status.is_empty() {
@@ -181,47 +167,49 @@ impl<S: Serialize> Execution<'_, S> {
         Ok(outcome)
     }
 
-    /// Carries out actions in parallel. No action starts after the plan has become invalid.
-    async fn batch(&mut self, actions: Vec<Action>, until: Instant) -> Result<ApplyOutcome, Stop> {
-        let tally = Mutex::new(Tally::begin(self.target.kind, self.memory));
+    /// Makes writes in parallel. None starts after the plan has become invalid.
+    async fn batch(&mut self, writes: Vec<Write>, until: Instant) -> Result<ApplyOutcome, Stop> {
+        let tally = Mutex::new(Tally::begin(self.target.owner.kind, self.memory));
         let lock = || tally.lock().unwrap_or_else(PoisonError::into_inner);
-        let proof = Proof::until(until, &actions);
+        let proof = Proof::until(until, &writes);
         let (applier, on_write) = (self.applier, self.on_write);
         let target = &*self.target;
-        // Also returns whether the action was not sent, because it had to wait for too long.
-        let act = async |action: &Action, deadline: Instant| {
+        // Fails if the write was not sent, because it had to wait for too long.
+        let act = async |write: &Write, deadline: Instant| {
             let (started, now) = (Instant::now(), Timestamp::now());
-            let result = applier.act(target, action, deadline, now, on_write).await;
+            let result = applier.act(target, write, deadline, now, on_write).await;
             if matches!(result, Err(Refusal::Late(_))) {
                 return Err(TooLate);
             }
-            applier.metrics.wrote(target, action, &result, started.elapsed());
-            let sequel = result.as_ref().ok().and_then(|it| sequel(action, it, now));
-            if result.is_ok() && matches!(action, Action::ProbeGuard { .. }) {
+            applier.metrics.wrote(target, write, &result, started.elapsed());
+            let answer = result.as_ref().ok();
+            let answer = answer.map(|it| Answer { uid: &it.uid, version: it.version() });
+            let sequel = answer.and_then(|it| write.sequel(it, now));
+            if result.is_ok() && matches!(write.change(), Change::ProbeGuard { .. }) {
                 let others = applier.other_budgets(target).await;
                 lock().observe_budgets(others);
             }
-            lock().count(action, result);
+            lock().count(write, result);
             Ok(sequel)
         };
         let gate_permits = Semaphore::new(MAX_GATE_CLOSURES);
-        let writes = stream::iter(actions).map(async |action| {
-            let _permit = match action {
-                Action::CloseGate { then: Some(_), .. } => gate_permits.acquire().await.ok(),
+        let writes = stream::iter(writes).map(async |write| {
+            let _permit = match write.change() {
+                Change::SetGate { then: Some(_), .. } => gate_permits.acquire().await.ok(),
                 _ => None,
             };
             let sequel = loop {
-                let Some(deadline) = proof.deadline_of(&action).await else {
+                let Some(deadline) = proof.deadline_of(&write).await else {
                     lock().unfinished = true;
                     break None;
                 };
-                if !lock().may_begin(&action) {
+                if !lock().may_begin(&write) {
                     break None;
                 }
-                match act(&action, deadline).await {
+                match act(&write, deadline).await {
                     Ok(sequel) => break sequel,
                     // The proof is renewed for it.
-                    Err(TooLate) if action.depends_on_workload_alone() => {
+                    Err(TooLate) if depends_on_workload_alone(&write) => {
                         proof.await_another();
                     }
                     Err(TooLate) => {
@@ -232,7 +220,7 @@ impl<S: Serialize> Execution<'_, S> {
             };
             if let Some(sequel) = sequel {
                 // Without it, the next plan continues.
-                let deadline = match sequel.is_irrevocable() {
+                let deadline = match needs_proof(&sequel) {
                     true => until + PROOF_LIFETIME,
                     false => Instant::now() + SEQUEL_LIFETIME,
                 };
@@ -247,7 +235,7 @@ impl<S: Serialize> Execution<'_, S> {
         }
         let mut tally = tally.into_inner().unwrap_or_else(PoisonError::into_inner);
         if let Some(patched) = tally.workload.take() {
-            self.target.resource_version = patched.resource_version;
+            self.target.owner.resource_version = patched.resource_version;
             self.target.generation = patched.generation;
         }
         for event in tally.events() {
@@ -261,7 +249,7 @@ impl<S: Serialize> Execution<'_, S> {
         let Some(status) = &self.status else {
             return Ok(());
         };
-        let Target { kind, name, namespace, uid, resource_version, .. } = &*self.target;
+        let Owner { kind, name, namespace, uid, resource_version, .. } = &self.target.owner;
         let body = serde_json::json!({
             "apiVersion": API_VERSION,
             "kind": kind.as_str(),
@@ -273,11 +261,11 @@ impl<S: Serialize> Execution<'_, S> {
             },
             "status": status,
         });
-        let path = format!("{}/status", self.target.path());
+        let path = format!("{}/status", self.target.owner.path());
         let requested = Instant::now();
         let response = self.applier.requests.put(&path, to_bytes(&body)).await?;
-        (self.on_write)(Write::Version(self.target.kind.into(), response.version()));
-        self.target.resource_version = response.resource_version;
+        (self.on_write)(Written::Version(self.target.owner.kind.into(), response.version()));
+        self.target.owner.resource_version = response.resource_version;
         self.memory.status_written = Some(Instant::now());
         self.status = None;
         self.proven_until = proof::valid_until(requested, &mut self.memory.proof_timeout);
@@ -292,29 +280,5 @@ impl<S: Serialize> Execution<'_, S> {
             self.proven_until = Some(proof::prove(self.applier, self.target, timeout).await?);
         }
         Ok(())
-    }
-}
-
-/// The action, if any, that follows another one without a new plan. If the process dies in between, the next plan
-/// continues.
-fn sequel(action: &Action, response: &ResponseMetadata, now: Timestamp) -> Option<Action> {
-    match action {
-        // With its gate already open, the pod can be Ready in the kubelet's first status.
-        Action::CreatePod(new) if new.has_gate => Some(Action::OpenGate(PodRef {
-            name: new.name.clone(),
-            uid: response.uid.clone(),
-            version: None,
-            allowed_until: None,
-        })),
-        // A probe before this write would examine the previous budget.
-        Action::ApplyBudget(budget) => Some(Action::ProbeGuard { budget: budget.name.clone() }),
-        Action::CloseGate { then: Some(patch), .. } => {
-            let mut patch = InPlacePatch::clone(patch);
-            patch.record.gate_closed_at = Some(rounded_down(now));
-            // The pod was unchanged when its gate was closed, and must not have changed since.
-            patch.pod.version = patch.pod.version.map(|_| response.version());
-            Some(Action::PatchInPlace(patch))
-        }
-        _ => None,
     }
 }

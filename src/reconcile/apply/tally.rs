@@ -1,4 +1,4 @@
-//! The results of the actions of one batch, and their consequences.
+//! The results of the writes of one batch, and their consequences.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,10 +10,9 @@ use super::run::Stop;
 use super::{ApplyOutcome, Memory};
 use crate::runtime::request::{Refusal, RequestResult, ResponseMetadata};
 use gamekeeper_core::api::names::WorkloadKind;
-use gamekeeper_core::workload::{
-    Attempt, Backoff, GuardState, GuardedPlayers, OtherBudget, Verdict,
-};
-use gamekeeper_core::write::{Action, DeletionReason, Ground};
+use gamekeeper_core::guard::Ground;
+use gamekeeper_core::workload::{Backoff, GuardState, GuardedPlayers, OtherBudget, Verdict};
+use gamekeeper_core::write::{Attempt, Change, DeletionReason, Owned, Write};
 
 #[derive(Default)]
 pub(super) struct Tally {
@@ -51,7 +50,7 @@ pub(super) struct Tally {
     unavailable: Option<(String, Option<Duration>)>,
     conflict: Option<String>,
     rejected: Option<String>,
-    /// Whether the API server refused an action that the rest of the plan depends on.
+    /// Whether the API server refused a write that the rest of the plan depends on.
     void: bool,
 }
 
@@ -66,12 +65,12 @@ impl Tally {
         }
     }
 
-    /// Whether an action may start, given the results so far.
-    pub(super) fn may_begin(&mut self, action: &Action) -> bool {
+    /// Whether a write may start, given the results so far.
+    pub(super) fn may_begin(&mut self, write: &Write) -> bool {
         if self.unavailable.is_some() {
             return false;
         }
-        let Action::CreatePod(new) = action else {
+        let Change::CreatePod(new) = write.change() else {
             return true;
         };
         if self.refused.contains(&new.revision) {
@@ -94,27 +93,26 @@ impl Tally {
         self.other_budgets = others;
     }
 
-    pub(super) fn count(&mut self, action: &Action, result: RequestResult) {
+    pub(super) fn count(&mut self, write: &Write, result: RequestResult) {
         // Even if there is no response, the pod may have been deleted.
-        if let (Action::DeletePod(it), Ok(_) | Err(Refusal::Unavailable { .. })) = (action, &result)
-        {
-            self.players.forget(&it.pod.uid);
-        }
-        // Likewise, the budget may have been deleted.
-        if let (Action::DeleteBudget { .. }, Err(Refusal::Unavailable { .. })) = (action, &result) {
-            self.guard = None;
+        let may_be_done = matches!(result, Ok(_) | Err(Refusal::Unavailable { .. }));
+        match write.change() {
+            Change::DeletePod(it) if may_be_done => self.players.forget(&it.pod.uid),
+            // Likewise, the budget may have been deleted.
+            Change::Delete { kind: Owned::Budget, .. } if may_be_done => self.guard = None,
+            _ => {}
         }
         match result {
-            Ok(metadata) => self.record_success(action, metadata),
+            Ok(metadata) => self.record_success(write, metadata),
             Err(Refusal::Late(_)) => self.unfinished = true,
             Err(Refusal::Rejected(message) | Refusal::NamespaceTerminating(message)) => {
-                self.record_rejection(action, message);
+                self.record_rejection(write, message);
             }
             Err(Refusal::Busy { message, after } | Refusal::Unavailable { message, after }) => {
                 self.unavailable = Some((message, after));
             }
-            Err(Refusal::AlreadyExists(message)) => self.record_taken_name(action, message),
-            Err(Refusal::NotFound(_)) if matches!(action, Action::ProbeGuard { .. }) => {
+            Err(Refusal::AlreadyExists(message)) => self.record_taken_name(write, message),
+            Err(Refusal::NotFound(_)) if matches!(write.change(), Change::ProbeGuard { .. }) => {
                 self.record_guard(Some(GuardState::no_budget(self.guard.as_ref())));
             }
             Err(Refusal::Conflict(message) | Refusal::NotFound(message)) => {
@@ -123,22 +121,22 @@ impl Tally {
         }
     }
 
-    fn record_success(&mut self, action: &Action, metadata: ResponseMetadata) {
-        self.succeeded.extend(Attempt::of(action));
-        match action {
-            Action::PatchWorkload(_) => self.workload = Some(metadata),
-            Action::CreatePod(new) => {
+    fn record_success(&mut self, write: &Write, metadata: ResponseMetadata) {
+        self.succeeded.extend(write.attempt());
+        match write.change() {
+            Change::PatchWorkload(_) => self.workload = Some(metadata),
+            Change::CreatePod(new) => {
                 self.created.push(new.name.clone());
                 self.accepted.insert(new.revision.clone());
                 self.verdicts.insert(new.revision.clone(), Verdict::Accepted);
             }
-            Action::DryRun { revision, .. } => {
+            Change::DryRun { revision, .. } => {
                 self.verdicts.insert(revision.clone(), Verdict::Accepted);
-                // The actions that need the verdict are left to the next plan.
+                // The writes that need the verdict are left to the next plan.
                 self.unfinished = true;
             }
-            Action::ForceDeletePod(pod) => self.deleted.push(pod.name.clone()),
-            Action::DeletePod(deletion) => {
+            Change::ForceDeletePod(pod) => self.deleted.push(pod.name.clone()),
+            Change::DeletePod(deletion) => {
                 self.backs_off |= deletion.reason == DeletionReason::EndedAtOnce;
                 let deleted = match deletion.ground {
                     Ground::Deadline => &mut self.expired,
@@ -146,7 +144,7 @@ impl Tally {
                 };
                 deleted.push(deletion.pod.name.clone());
             }
-            Action::ProbeGuard { .. } => {
+            Change::ProbeGuard { .. } => {
                 let at = Timestamp::now();
                 // While the guard was not in force, any client could change the budget. The next plan therefore applies
                 // it again.
@@ -155,10 +153,10 @@ impl Tally {
                 let state = GuardState::InForce { at, others };
                 self.record_guard((!was_not_in_force).then_some(state));
             }
-            Action::DeleteBudget { .. } => {
+            Change::Delete { kind: Owned::Budget, .. } => {
                 self.record_guard(Some(GuardState::NoBudget { times: 0 }));
             }
-            Action::PatchInPlace(patch) if !patch.is_continuation() => {
+            Change::PatchInPlace(patch) if !patch.is_continuation() => {
                 self.updated.push(patch.pod.name.clone());
             }
             _ => {}
@@ -179,43 +177,42 @@ impl Tally {
 
     /// Records that another owner's object already has the name. If names can be chosen, the next plan chooses a new
     /// one.
-    fn record_taken_name(&mut self, action: &Action, message: String) {
-        let name = match action {
-            Action::CreatePod(_) if !self.chooses_names => {
+    fn record_taken_name(&mut self, write: &Write, message: String) {
+        let name = match write.change() {
+            Change::CreatePod(_) if !self.chooses_names => {
                 self.failed.insert(Attempt::CreatePod, message.clone());
                 self.rejected = Some(message);
                 return;
             }
-            Action::CreatePod(new) => &new.name,
-            Action::CreateRevision(new) => &new.name,
-            _ => return self.record_rejection(action, message),
+            Change::CreatePod(new) => &new.name,
+            Change::CreateRevision(new) => &new.name,
+            _ => return self.record_rejection(write, message),
         };
         self.taken.insert(name.clone());
         self.conflict = Some(message);
     }
 
-    fn record_rejection(&mut self, action: &Action, message: String) {
-        match action {
-            Action::CreatePod(new) => {
+    fn record_rejection(&mut self, write: &Write, message: String) {
+        match write.change() {
+            Change::CreatePod(new) => {
                 self.refused.insert(new.revision.clone());
                 self.record_refused(&new.revision, &message);
             }
-            Action::DryRun { revision, .. } => {
+            Change::DryRun { revision, .. } => {
                 self.record_refused(revision, &message);
                 self.unfinished = true;
                 return;
             }
-            Action::ApplyBudget(_) => {
+            Change::ApplyBudget(_) => {
                 let message = format!("the PodDisruptionBudget cannot be created: {message}");
                 return self.record_not_in_force(message);
             }
-            Action::ProbeGuard { .. } => return self.record_not_in_force(message),
-            // The rest of the plan depends on these actions.
-            Action::PatchWorkload(_) | Action::CreateRevision(_) => self.void = true,
+            Change::ProbeGuard { .. } => return self.record_not_in_force(message),
+            // The rest of the plan depends on these writes.
+            Change::PatchWorkload(_) | Change::CreateRevision(_) => self.void = true,
             _ => {}
         }
-        let attempt = Attempt::of(action);
-        self.failed.extend(attempt.map(|it| (it, message.clone())));
+        self.failed.extend(write.attempt().map(|it| (it, message.clone())));
         self.rejected = Some(message);
     }
 

@@ -16,11 +16,15 @@ use serde_json::{Value, json};
 use tower::service_fn;
 
 use super::*;
-use crate::runtime::objects::{Deleted, ObjectKey, Write};
+use crate::kinds::test_feed;
+use crate::runtime::objects::{Deleted, Kind, ObjectKey, Written};
 use gamekeeper_core::api::names;
+use gamekeeper_core::api::names::WorkloadKind;
+use gamekeeper_core::guard::{Case, HookAnswer, Permit, may_touch};
+use gamekeeper_core::observed::{Pod, PodRef};
 use gamekeeper_core::write::{
-    Action, Budget, Deletion, DeletionReason, Ground, InPlacePatch, NewClaim, NewPod, NewRevision,
-    Plan, PodRef, WorkloadPatch,
+    Attempt, Budget, DeletionReason, InPlacePatch, NewClaim, NewPod, NewRevision, Plan,
+    WorkloadPatch,
 };
 
 /// The response (code and body) to a request ("METHOD path"), given the number of requests before it.
@@ -31,7 +35,7 @@ struct Harness {
     applier: Applier,
     sent: Arc<Mutex<Vec<String>>>,
     bodies: Arc<Mutex<Vec<Value>>>,
-    writes: Mutex<Vec<Write>>,
+    writes: Mutex<Vec<Written>>,
     memory: Memory,
     target: Target,
     /// HookRuns that were not stored.
@@ -116,14 +120,16 @@ impl Harness {
 
 fn target() -> Target {
     Target {
-        kind: WorkloadKind::GameDeployment,
-        namespace: "games".into(),
-        name: "lobby".into(),
-        uid: "u".into(),
+        owner: Owner {
+            kind: WorkloadKind::GameDeployment,
+            namespace: "games".into(),
+            name: "lobby".into(),
+            uid: "u".into(),
+            resource_version: "10".into(),
+            selector_labels: BTreeMap::new(),
+        },
         generation: 3,
-        resource_version: "10".into(),
         deleting: false,
-        selector_labels: BTreeMap::new(),
         hooked: false,
         read_at: Instant::now(),
     }
@@ -142,38 +148,90 @@ fn accepting(_: &str, count: usize) -> (u16, Value) {
     (200, object("u", 3, 11 + count))
 }
 
-fn deleted(pod: &str) -> Write {
-    Write::Deleted(Deleted {
+fn deleted(pod: &str) -> Written {
+    Written::Deleted(Deleted {
         kind: Kind::Pod,
         key: ObjectKey::new("games", pod),
         uid: format!("uid-{pod}"),
     })
 }
 
-fn create(n: usize) -> Action {
-    Action::CreatePod(NewPod {
+fn create(n: usize) -> Write {
+    create_at(n, "lobby-1")
+}
+
+fn create_at(n: usize, revision: &str) -> Write {
+    Write::create_pod(NewPod {
         name: format!("lobby-{n}"),
-        revision: "lobby-1".into(),
+        revision: revision.into(),
         pod: json!({"metadata": {"name": format!("lobby-{n}")}}).into(),
         has_gate: false,
     })
 }
 
-fn delete(name: &str) -> Action {
-    Action::DeletePod(Deletion {
-        pod: pod(name),
-        reason: DeletionReason::ScaleIn,
-        ground: Ground::NoHook,
-    })
+/// What the guard allows: an action that no hook guards or, with a time, one whose hook allows it until then.
+#[derive(Clone, Copy)]
+pub(super) struct Allowed(pub Option<jiff::Timestamp>);
+
+impl Case for Allowed {
+    fn is_possible(&self) -> bool {
+        true
+    }
+
+    fn deletes(&self) -> bool {
+        true
+    }
+
+    fn needs_hook(&self) -> bool {
+        self.0.is_some()
+    }
+
+    fn is_released(&self) -> bool {
+        false
+    }
+
+    fn is_on_lost_node(&mut self) -> bool {
+        false
+    }
+
+    fn hook(&mut self) -> HookAnswer {
+        HookAnswer::Allowed
+    }
+
+    fn valid_until(&self) -> Option<jiff::Timestamp> {
+        self.0
+    }
 }
 
-/// An action that deletes a pod so that it is replaced.
-fn replace(n: usize) -> Action {
-    Action::DeletePod(Deletion {
-        pod: pod(&format!("lobby-{n}")),
-        reason: DeletionReason::Update,
-        ground: Ground::NoHook,
-    })
+/// A pod at resourceVersion 7 whose game runs.
+pub(super) fn running(name: &str) -> Pod {
+    let pod = json!({
+        "metadata": {
+            "namespace": "games", "name": name, "uid": format!("uid-{name}"),
+            "resourceVersion": "7",
+            "ownerReferences": [{
+                "apiVersion": "tkex.tencent.com/v1alpha1", "kind": "GameDeployment",
+                "name": "lobby", "uid": "u", "controller": true,
+            }],
+        },
+        "spec": {"containers": [{"name": "game", "image": "game:v1"}]},
+        "status": {"phase": "Running"},
+    });
+    test_feed::kept_pod(None, &pod).own().expect("an own pod").as_ref().clone()
+}
+
+pub(super) fn permit(pod: &Pod, mut allowed: Allowed) -> Permit<'_> {
+    may_touch(pod, &mut allowed).expect("a permit")
+}
+
+fn delete(name: &str) -> Write {
+    Write::delete_pod(permit(&running(name), Allowed(None)), DeletionReason::ScaleIn)
+}
+
+/// A write that deletes a pod so that it is replaced.
+fn replace(n: usize) -> Write {
+    let pod = running(&format!("lobby-{n}"));
+    Write::delete_pod(permit(&pod, Allowed(None)), DeletionReason::Update)
 }
 
 fn pod(name: &str) -> PodRef {
@@ -186,27 +244,24 @@ fn created(harness: &Harness) -> usize {
     harness.sent().iter().filter(is_creation).count()
 }
 
-fn plan(actions: Vec<Action>) -> Plan<Value> {
-    Plan { actions, ..Plan::nothing() }
+fn plan(writes: Vec<Write>) -> Plan<Value> {
+    Plan { writes, ..Plan::nothing() }
 }
 
-/// An action that closes a pod's gate and then changes the pod.
-fn change(pod: PodRef) -> Action {
+/// A write that closes a pod's gate and then changes the pod.
+fn change(permit: Permit) -> Write {
     let record = json!({"revision": "lobby-2", "patchedAt": "2026-01-01T00:00:00Z"});
-    Action::CloseGate {
-        pod: pod.clone(),
-        revision: "lobby-2".into(),
-        then: Some(Box::new(InPlacePatch {
-            pod,
-            from_revision: "lobby-1".into(),
-            images: Vec::new(),
-            labels: Vec::new(),
-            annotated: false,
-            annotations: Vec::new(),
-            tokens: Vec::new(),
-            record: serde_json::from_value(record).unwrap(),
-        })),
-    }
+    let patch = InPlacePatch {
+        pod: permit.for_action(),
+        from_revision: "lobby-1".into(),
+        images: Vec::new(),
+        labels: Vec::new(),
+        annotated: false,
+        annotations: Vec::new(),
+        tokens: Vec::new(),
+        record: serde_json::from_value(record).unwrap(),
+    };
+    Write::close_gate(permit, "lobby-2".into(), Some(patch))
 }
 
 /// The same state, with an API server that accepts everything.

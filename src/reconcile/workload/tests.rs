@@ -54,8 +54,8 @@ fn key() -> ObjectKey {
 async fn a_recreated_workload_inherits_nothing_from_the_deleted_one() {
     let controller = controller_with_memory("old");
     let cache = &controller.shared.cache;
-    cache.expectations.record("old", Write::Unknown(Kind::Pod));
-    cache.expectations.record("new", Write::Unknown(Kind::Pod));
+    cache.expectations.record("old", Written::Unknown(Kind::Pod));
+    cache.expectations.record("new", Written::Unknown(Kind::Pod));
     cache.unstored_runs.add(run("of-old", "old"));
     cache.unstored_runs.add(run("of-new", "new"));
     assert!(controller.recall(&key(), "new").taken.is_empty());
@@ -68,7 +68,7 @@ async fn a_recreated_workload_inherits_nothing_from_the_deleted_one() {
 async fn what_was_learned_about_a_workload_is_remembered() {
     let controller = controller_with_memory("same");
     let cache = &controller.shared.cache;
-    cache.expectations.record("same", Write::Unknown(Kind::Pod));
+    cache.expectations.record("same", Written::Unknown(Kind::Pod));
     cache.unstored_runs.add(run("run", "same"));
     assert!(controller.recall(&key(), "same").taken.contains("arena-0"));
     assert!(cache.expectations.has("same"));

@@ -4,18 +4,18 @@ use jiff::Timestamp;
 
 use crate::observed::time::earlier;
 use crate::workload::decision::Blocked;
-use crate::write::Action;
+use crate::write::Write;
 
 /// What a rule decides about one pod.
 #[derive(Debug)]
-#[allow(clippy::large_enum_variant, reason = "most are actions, and none is kept for long")]
+#[allow(clippy::large_enum_variant, reason = "most are writes, and none is kept for long")]
 pub enum Decision {
     /// Do nothing for now.
     Wait,
     /// Do nothing before this time.
     Until(Timestamp),
-    /// Carry out this action.
-    Do(Action),
+    /// Make this write.
+    Do(Write),
     /// Do nothing, and report the reason in a condition.
     Blocked(Blocked),
 }
@@ -23,8 +23,8 @@ pub enum Decision {
 /// What a rule decides about all pods.
 #[derive(Debug, Default)]
 pub struct Decided {
-    /// The actions.
-    pub actions: Vec<Action>,
+    /// The writes.
+    pub writes: Vec<Write>,
     /// When to plan again.
     pub wake: Option<Timestamp>,
     /// What blocks the first pod that is blocked.
@@ -34,7 +34,7 @@ pub struct Decided {
 impl Decided {
     /// Adds what was decided elsewhere. What already blocks a pod is kept.
     pub fn merge(&mut self, other: Self) {
-        self.actions.extend(other.actions);
+        self.writes.extend(other.writes);
         self.wake = earlier(self.wake, other.wake);
         self.blocked = self.blocked.take().or(other.blocked);
     }
@@ -44,7 +44,7 @@ impl Decided {
         match decision {
             Decision::Wait => {}
             Decision::Until(at) => self.wake = earlier(self.wake, Some(at)),
-            Decision::Do(action) => self.actions.push(action),
+            Decision::Do(write) => self.writes.push(write),
             Decision::Blocked(blocked) => {
                 self.blocked.get_or_insert(blocked);
             }

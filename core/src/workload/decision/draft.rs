@@ -6,12 +6,12 @@ use jiff::Timestamp;
 
 use crate::observed::time::earlier;
 use crate::workload::decision::{Blocked, Decided, Obstacles};
-use crate::write::{Action, Event, Phase, WorkloadPatch};
+use crate::write::{Change, Event, Phase, WorkloadPatch, Write};
 
 /// What the rules have decided so far.
 #[derive(Debug, Default)]
 pub struct Draft {
-    actions: Vec<Action>,
+    writes: Vec<Write>,
     patch: Option<WorkloadPatch>,
     /// When to plan again even if no change is observed.
     pub wake: Option<Timestamp>,
@@ -24,27 +24,27 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// Adds actions.
-    pub fn extend(&mut self, actions: impl IntoIterator<Item = Action>) {
-        self.actions.extend(actions);
+    /// Adds writes.
+    pub fn extend(&mut self, writes: impl IntoIterator<Item = Write>) {
+        self.writes.extend(writes);
     }
 
     /// The number of orphans that are adopted.
     pub fn adoptions(&self) -> usize {
-        let is_adoption = |action: &&Action| matches!(action, Action::AdoptPod(_));
-        self.actions.iter().filter(is_adoption).count()
+        let is_adoption = |it: &&Write| matches!(it.change(), Change::AdoptPod(_));
+        self.writes.iter().filter(is_adoption).count()
     }
 
     /// Adds what was decided about updates of pods.
     pub fn add_updates(&mut self, decided: Decided) {
-        self.extend(decided.actions);
+        self.extend(decided.writes);
         self.wake_at(decided.wake);
         self.block(Obstacles { update: decided.blocked, scale: None });
     }
 
     /// Adds everything in another draft except `waits_for`.
     pub fn merge(&mut self, other: Draft) {
-        self.extend(other.actions);
+        self.extend(other.writes);
         self.patch_workload(other.patch);
         self.wake_at(other.wake);
         self.events.extend(other.events);
@@ -75,9 +75,9 @@ impl Draft {
         patch.annotations.extend(change.annotations);
     }
 
-    /// Whether any action satisfies the predicate.
-    pub fn has(&self, predicate: impl Fn(&Action) -> bool) -> bool {
-        self.actions.iter().any(predicate)
+    /// Whether any write satisfies the predicate.
+    pub fn has(&self, predicate: impl Fn(&Write) -> bool) -> bool {
+        self.writes.iter().any(predicate)
     }
 
     /// Whether the workload itself is changed.
@@ -85,43 +85,42 @@ impl Draft {
         self.patch.is_some()
     }
 
-    /// The actions. A plan that changes the workload does nothing else that depends on the workload, because
+    /// The writes. A plan that changes the workload does nothing else that depends on the workload, because
     /// everything else was decided for the workload as it was.
-    pub fn into_actions(self) -> Vec<Action> {
-        let mut actions = self.actions;
+    pub fn into_writes(self) -> Vec<Write> {
+        let mut writes = self.writes;
         if let Some(patch) = self.patch {
-            actions.retain(|action| action.phase() == Phase::Before);
-            actions.push(Action::PatchWorkload(patch));
+            writes.retain(|it| it.phase() == Phase::Before);
+            writes.push(Write::patch_workload(patch));
         }
-        drop_conflicting(&mut actions);
-        debug_assert!(touch_each_pod_at_most_once(&actions), "{actions:?}");
-        actions
+        drop_conflicting(&mut writes);
+        debug_assert!(touch_each_pod_at_most_once(&writes), "{writes:?}");
+        writes
     }
 }
 
-/// If an action requires its pod to be unchanged, drops all other actions on that pod: another write of the same plan
-/// would make it fail.
-fn drop_conflicting(actions: &mut Vec<Action>) {
-    let needs_unchanged = |action: &Action| action.pod().is_some_and(|pod| pod.version.is_some());
-    let exclusive = actions.iter().filter(|action| needs_unchanged(action));
+/// If a write requires its pod to be unchanged, drops all other writes of that pod: another write of the same plan would
+/// make it fail.
+fn drop_conflicting(writes: &mut Vec<Write>) {
+    let needs_unchanged = |write: &Write| write.pod().is_some_and(|pod| pod.version.is_some());
+    let exclusive = writes.iter().filter(|write| needs_unchanged(write));
     let pod_uids: BTreeSet<String> =
-        exclusive.filter_map(|action| Some(action.pod()?.uid.clone())).collect();
+        exclusive.filter_map(|write| Some(write.pod()?.uid.clone())).collect();
     if !pod_uids.is_empty() {
         let is_on_other_pod =
-            |action: &Action| action.pod().is_none_or(|pod| !pod_uids.contains(&pod.uid));
-        actions.retain(|action| needs_unchanged(action) || is_on_other_pod(action));
+            |write: &Write| write.pod().is_none_or(|pod| !pod_uids.contains(&pod.uid));
+        writes.retain(|write| needs_unchanged(write) || is_on_other_pod(write));
     }
 }
 
-/// Whether each pod is deleted, or changed in place, by at most one action. Two such actions would each rely on the
-/// other not having happened.
-fn touch_each_pod_at_most_once(actions: &[Action]) -> bool {
+/// Whether each pod is deleted, or changed in place, by at most one write. Two such writes would each rely on the other
+/// not having happened.
+fn touch_each_pod_at_most_once(writes: &[Write]) -> bool {
     let mut touched = BTreeSet::new();
-    let mut touching = actions.iter().filter_map(|action| match action {
-        Action::DeletePod(it) => Some(&it.pod.uid),
-        Action::PatchInPlace(it) => Some(&it.pod.uid),
-        Action::CloseGate { pod, .. } | Action::ResizePod { pod, .. } => Some(&pod.uid),
-        _ => None,
+    let touching = writes.iter().filter(|it| match it.change() {
+        Change::DeletePod(_) | Change::PatchInPlace(_) | Change::ResizePod { .. } => true,
+        Change::SetGate { closed_for, .. } => closed_for.is_some(),
+        _ => false,
     });
-    touching.all(|uid| touched.insert(uid))
+    touching.filter_map(Write::pod).all(|pod| touched.insert(&pod.uid))
 }

@@ -1,6 +1,6 @@
 //! The hooks of pods: whether a hook allows an action, and which HookRuns are started, kept and deleted.
 //!
-//! A rule that intends an action calls [`Hooks::clear`], directly or through [`guard`](crate::workload::guard). A HookRun that no rule has
+//! A rule that intends an action calls [`Hooks::may_touch`], or [`Hooks::clear`] directly. A HookRun that no rule has
 //! needed by the end of the plan is deleted.
 //! [`runs`] decides which HookRun counts for which action.
 
@@ -8,6 +8,7 @@ mod lost_node;
 pub mod retry;
 pub mod run_maker;
 
+mod case;
 mod configured;
 mod intent;
 mod runs;
@@ -28,31 +29,21 @@ use kube::ResourceExt;
 
 use crate::api::names::{self, HookPoint};
 use crate::api::{HookPhase, HookRun, PodHookCondition, WaitReason};
+use crate::guard::HookAnswer;
 use crate::observed::time::earlier;
-use crate::observed::{Pod, PodUid};
+use crate::observed::{Pod, PodRef, PodUid};
 use crate::workload::decision::Concern;
 use crate::workload::hooks::configured::Hook;
 use crate::workload::hooks::retry::Retry;
 use crate::workload::hooks::run_maker::CannotMake;
 use crate::workload::hooks::run_maker::Subject;
 use crate::workload::spec::Workload;
-use crate::workload::world::{Attempt, World};
-use crate::write::{Action, PodRef, WorkloadPatch};
+use crate::workload::world::World;
+use crate::write::{WorkloadPatch, Write};
 
 /// The maximum number of pod hooks that one plan starts. Each run is a copy of its template, and no more
 /// than this number can be created in the half second for which a plan is valid. The next plan starts the others.
 const MAX_STARTS: usize = 500;
-
-/// Whether a pod's hook allows an action.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Clearance {
-    /// No hook guards the action, or the hook was successful.
-    Allowed,
-    /// The hook is running, ended without success, is about to start, or cannot be created.
-    Held,
-    /// The action has been held for longer than spec.protection allows.
-    PastDeadline,
-}
 
 /// A pod whose hook was not successful and is run again only when a user asks for it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -82,7 +73,7 @@ pub struct Hooks<'a> {
     /// annotation shows.
     marked: HashMap<PodUid<'a>, Option<Timestamp>>,
     /// Hooks to start.
-    starts: Vec<Action>,
+    starts: Vec<Write>,
     /// Pods whose hook did not end Successful, by point.
     pub blocked: BTreeMap<HookPoint, Vec<PodHookCondition>>,
     /// The one of them that has waited longest for a user.
@@ -134,11 +125,6 @@ impl<'a> Hooks<'a> {
         self.hooks.contains_key(&point)
     }
 
-    /// Whether a user released this pod from its guard.
-    pub fn is_released(&self, pod: &Pod) -> bool {
-        self.workload.is_released(pod)
-    }
-
     /// Whether an action on this pod needs a hook at this point: one is configured, or the pod is still guarded
     /// although its PreDelete hook was removed from the workload.
     pub fn is_needed(&self, point: HookPoint, pod: &Pod) -> bool {
@@ -147,7 +133,7 @@ impl<'a> Hooks<'a> {
 
     /// Whether the pod's hook allows an action, or the deadline of spec.protection allows the deletion of a guarded
     /// pod even though its hook does not.
-    pub fn clear(&mut self, pod: &'a Pod, intent: &Intent) -> Clearance {
+    pub fn clear(&mut self, pod: &'a Pod, intent: &Intent) -> HookAnswer {
         if self.hook_was_removed(intent.point, pod) {
             if intent.possible || self.waits_already(pod, intent) {
                 self.mark(pod, intent);
@@ -155,29 +141,29 @@ impl<'a> Hooks<'a> {
             let message = "its PreDelete hook was removed from the workload; configure a hook, or confirm with \
                            kubectl game release";
             self.record_wait(pod, intent, WaitReason::HookRemoved, message.to_owned());
-            return self.past_deadline(pod, intent).unwrap_or(Clearance::Held);
+            return self.past_deadline(pod, intent).unwrap_or(HookAnswer::Held);
         }
         match self.state(pod, intent) {
-            Clearance::Held => {
+            HookAnswer::Held => {
                 let (reason, message) = (WaitReason::HookRunning, String::new());
                 self.record_wait(pod, intent, reason, message);
-                self.past_deadline(pod, intent).unwrap_or(Clearance::Held)
+                self.past_deadline(pod, intent).unwrap_or(HookAnswer::Held)
             }
-            clearance => {
+            answer => {
                 // The pod waits until it is deleted: the deletion may be refused, or come too late.
                 if self.waits_already(pod, intent) {
                     self.record_wait(pod, intent, WaitReason::HookRunning, String::new());
                 }
-                clearance
+                answer
             }
         }
     }
 
     /// Whether the pod's hook allows an action. The hook is started only if the pod has no run at this point, in any
     /// phase (invariant 6). A run that is not checked here is deleted by [`Hooks::settle`].
-    fn state(&mut self, pod: &'a Pod, intent: &Intent) -> Clearance {
+    fn state(&mut self, pod: &'a Pod, intent: &Intent) -> HookAnswer {
         if !self.is_configured(intent.point) {
-            return Clearance::Allowed;
+            return HookAnswer::Allowed;
         }
         let Some(run) = self.run_for(pod, intent) else {
             if intent.possible && !self.has_run(intent.point, pod) {
@@ -187,27 +173,27 @@ impl<'a> Hooks<'a> {
                 // whose hook cannot run must not start over because its deletion is not possible for a moment.
                 self.mark(pod, intent);
             }
-            return Clearance::Held;
+            return HookAnswer::Held;
         };
         match run.phase() {
             HookPhase::Successful if self.is_fresh(run, intent.at) => {
                 self.keep(run, pod, intent);
-                Clearance::Allowed
+                HookAnswer::Allowed
             }
             // `settle` deletes the run, and the next plan starts another one. The pod stays marked meanwhile.
             HookPhase::Successful if intent.possible => {
                 if pod.marked_deleting || self.waits_already(pod, intent) {
                     self.mark(pod, intent);
                 }
-                Clearance::Held
+                HookAnswer::Held
             }
             HookPhase::Pending | HookPhase::Running | HookPhase::Successful => {
                 self.keep(run, pod, intent);
-                Clearance::Held
+                HookAnswer::Held
             }
             HookPhase::Failed | HookPhase::Error | HookPhase::Inconclusive => {
                 self.block(run, pod, intent);
-                Clearance::Held
+                HookAnswer::Held
             }
         }
     }
@@ -228,15 +214,12 @@ impl<'a> Hooks<'a> {
 
     /// Starts hooks, deletes HookRuns that no rule needs anymore or whose pods no longer exist or are Terminating,
     /// and adds and removes the annotation game-pod-deleting.
-    pub fn settle(&mut self, pods: &[&Pod]) -> Vec<Action> {
-        let mut actions = std::mem::take(&mut self.starts);
+    pub fn settle(&mut self, pods: &[&Pod]) -> Vec<Write> {
+        let mut writes = std::mem::take(&mut self.starts);
         for run in &self.pod_runs {
             let name = run.metadata.name.as_deref().unwrap_or_default();
             if !self.wanted.contains(name) && run.metadata.deletion_timestamp.is_none() {
-                actions.push(Action::DeleteHookRun {
-                    name: name.to_owned(),
-                    uid: run.uid().unwrap_or_default(),
-                });
+                writes.push(Write::delete_run(run));
             }
         }
         // Other clients may have changed either annotation.
@@ -244,16 +227,15 @@ impl<'a> Hooks<'a> {
             let shown = (pod.marked_deleting, pod.waiting_since);
             match self.marked.get(&pod.uid()) {
                 Some(&since) if shown != (true, since) => {
-                    let pod = PodRef::of(pod);
-                    actions.push(Action::MarkDeleting { pod, since });
+                    writes.push(Write::mark_deleting(PodRef::of(pod), since));
                 }
                 None if shown != (false, None) => {
-                    actions.push(Action::UnmarkDeleting(PodRef::of(pod)));
+                    writes.push(Write::unmark_deleting(pod));
                 }
                 _ => {}
             }
         }
-        actions
+        writes
     }
 
     /// Marks a pod whose hook runs. The deadline of guarded pods applies only to deletions, and only to the PreDelete
@@ -358,9 +340,9 @@ impl<'a> Hooks<'a> {
         };
         match run {
             Ok(run) => {
-                let start = Action::CreateHookRun(Box::new(run));
+                let start = Write::create_run(run);
                 let failures = &self.world.failures;
-                if let Some(why) = Attempt::of(&start).and_then(|it| failures.of(it)) {
+                if let Some(why) = start.attempt().and_then(|it| failures.of(it)) {
                     self.record_wait(pod, intent, WaitReason::HookCannotRun, why.to_owned());
                 }
                 self.starts.push(start);

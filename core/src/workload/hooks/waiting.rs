@@ -5,9 +5,10 @@ use jiff::Timestamp;
 
 use crate::api::names::HookPoint;
 use crate::api::{HookRun, WaitReason};
+use crate::guard::HookAnswer;
 use crate::observed::Pod;
 use crate::observed::time::earlier;
-use crate::workload::hooks::{Clearance, Hooks, Intent, lost_node};
+use crate::workload::hooks::{Hooks, Intent, lost_node};
 
 /// A guarded pod that waits for its PreDelete hook.
 #[derive(Clone, Debug)]
@@ -68,14 +69,14 @@ impl<'a> Hooks<'a> {
         self.marked.get(&pod.uid()).copied().flatten()
     }
 
-    pub(super) fn past_deadline(&mut self, pod: &Pod, intent: &Intent) -> Option<Clearance> {
+    pub(super) fn past_deadline(&mut self, pod: &Pod, intent: &Intent) -> Option<HookAnswer> {
         let guarded = self.workload.guarded.as_ref()?;
         let since = self.waited_since(pod)?;
         let applies = intent.possible && self.may_wait(intent);
         let deadline = guarded.deadline.filter(|_| applies)?;
         let at = since.checked_add(deadline).ok()?;
         if at <= self.world.now {
-            return Some(Clearance::PastDeadline);
+            return Some(HookAnswer::PastDeadline);
         }
         self.wake = earlier(self.wake, Some(at));
         None

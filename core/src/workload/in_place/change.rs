@@ -11,7 +11,7 @@ use crate::revision::canonical;
 
 /// A change that can be made in place.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Change {
+pub struct InPlaceChange {
     /// Containers with a new image: (name, image).
     pub images: Vec<(String, String)>,
     /// Labels to set, or (None) to remove.
@@ -49,7 +49,7 @@ pub struct NotInPlace {
 }
 
 /// What changes from one template to another.
-pub fn change_between(from: &Value, to: &Value) -> Result<Change, NotInPlace> {
+pub fn change_between(from: &Value, to: &Value) -> Result<InPlaceChange, NotInPlace> {
     let (old, new) = (canonical(from), canonical(to));
     if let Some(path) = first_difference(&fixed_part(&old), &fixed_part(&new), "") {
         let why = "cannot be changed in a running pod".to_owned();
@@ -59,10 +59,10 @@ pub fn change_between(from: &Value, to: &Value) -> Result<Change, NotInPlace> {
         map_change(old.pointer("/metadata/annotations"), new.pointer("/metadata/annotations"));
     // A pod keeps the index that it was created with.
     annotations.retain(|(key, _)| key != INDEX_ID);
-    let mut change = Change {
+    let mut change = InPlaceChange {
         annotations,
         labels: map_change(old.pointer("/metadata/labels"), new.pointer("/metadata/labels")),
-        ..Change::default()
+        ..InPlaceChange::default()
     };
     for list in LISTS {
         for (index, container) in items(&new, list).enumerate() {
@@ -273,7 +273,7 @@ mod tests {
         })
     }
 
-    fn changed(edit: impl FnOnce(&mut Value)) -> Result<Change, String> {
+    fn changed(edit: impl FnOnce(&mut Value)) -> Result<InPlaceChange, String> {
         let from = template(json!({"requests": {"cpu": "1"}}));
         let mut to = from.clone();
         edit(&mut to);

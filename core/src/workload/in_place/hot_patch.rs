@@ -12,11 +12,11 @@ use std::collections::HashSet;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::api::Reason;
-use crate::observed::{Container, ContainerChange, InPlaceRecord, Pod, RevisionName};
+use crate::guard::may_have_players;
+use crate::observed::{Container, ContainerChange, InPlaceRecord, Pod, PodRef, RevisionName};
 use crate::workload::decision::{Blocked, Decided, Decision};
-use crate::workload::guard::may_have_players;
 use crate::workload::in_place::same_image;
-use crate::write::{Action, PodRef};
+use crate::write::Write;
 
 /// What the pods of a revision show about hot patches.
 #[derive(Debug, Default)]
@@ -103,10 +103,8 @@ impl<'a> Proof<'a> {
     /// have worked. A restart by a revert needs no answer: it was the revert that users were told to make.
     pub fn report(&self, now: Timestamp, is_revert: bool) -> Decided {
         let worked = self.shown.iter().filter_map(|pod| {
-            let record = InPlaceRecord { done: true, ..record(pod)?.clone() };
             // A newer patch has a newer record.
-            let pod = PodRef::unchanged(pod);
-            Some(Decision::Do(Action::FinishInPlace { pod, record }))
+            Some(Decision::Do(Write::finish_in_place(PodRef::unchanged(pod), record(pod)?)))
         });
         let restart = self.restart().filter(|_| !is_revert);
         let restart = restart.map(Decision::Blocked);

@@ -8,9 +8,9 @@ mod state;
 mod turns;
 mod unfinished;
 
-pub use change::{Change, MarkChange, NotInPlace, change_between};
+pub use change::{InPlaceChange, MarkChange, NotInPlace, change_between};
 pub use completion::{Completion, completion, same_image};
 pub use other_pods::{has_sidecars, progress_in_other_pod, record_of_other_pod};
-pub use state::{InPlaceState, Patching, changing, is_in_progress, is_patched, patch_of, state};
+pub use state::{Patching, changing, is_in_progress, is_patched, patch_of};
 pub use turns::{is_restarted, next_turn};
 pub use unfinished::{is_at, is_unfinished, with_missing_parts};

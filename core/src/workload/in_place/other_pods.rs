@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 
 use super::completion::{Completion, completion, is_observed};
-use super::{Change, MarkChange, Patching, patch_of};
+use super::{InPlaceChange, MarkChange, Patching, patch_of};
 use crate::api::ContainerOrder;
 use crate::observed::{Gate, InPlaceRecord, Pod};
 use crate::sidecar_set::{Changing, Sidecars};
@@ -34,14 +34,14 @@ pub fn record_of_other_pod(pod: &Pod, set: &Sidecars, now: Timestamp) -> InPlace
         let container = containers.find(|it| it.name == wanted.container);
         container.is_some_and(|it| it.image != wanted.image || is_recorded(&it.name))
     });
-    let change = Change {
+    let change = InPlaceChange {
         images: changed.map(|it| (it.container.to_owned(), it.image.to_owned())).collect(),
         marks: vec![MarkChange {
             set: set.name.clone(),
             mark: pod.sidecars.get(&set.name).cloned().unwrap_or_default(),
             revision: set.revision.clone(),
         }],
-        ..Change::default()
+        ..InPlaceChange::default()
     };
     let ungated = Pod {
         gate: Gate::None,

@@ -5,56 +5,34 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::turns::{Changes, take_turns};
-use super::{Change, MarkChange, same_image};
+use super::{InPlaceChange, MarkChange, same_image};
 use crate::api::{ContainerOrder, names};
+use crate::guard::{InPlaceState, in_place_state};
 use crate::observed::{
-    Container, ContainerChange, ContainerStatus, Gate, InPlaceRecord, Pod, RevisionName, Turn,
-    mark_key,
+    Container, ContainerChange, ContainerStatus, Gate, InPlaceRecord, Pod, PodRef, RevisionName,
+    Turn, mark_key,
 };
 use crate::sidecar_set::Changing;
-use crate::write::{InPlacePatch, PodRef};
-
-/// The progress of a pod's in-place update.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum InPlaceState<'a> {
-    /// No update is in progress.
-    Idle,
-    /// The gate has been closed since this time, but nothing has been changed yet.
-    Closed(Timestamp),
-    /// The pod was changed, as the record states.
-    Patched(&'a InPlaceRecord),
-}
-
-/// The progress of a pod's in-place update. A closed gate always belongs to an update, regardless of what closed it:
-/// either the update is completed, or the gate is opened again.
-pub fn state(pod: &Pod) -> InPlaceState<'_> {
-    let record = pod.record.as_deref().filter(|record| !record.hot);
-    match (pod.gate, record) {
-        (Gate::Closed(since), Some(record)) if record.gate_closed_at == Some(since) => {
-            InPlaceState::Patched(record)
-        }
-        (Gate::Closed(since), _) => InPlaceState::Closed(since),
-        (Gate::None, Some(record)) if !record.done => InPlaceState::Patched(record),
-        _ => InPlaceState::Idle,
-    }
-}
+use crate::write::InPlacePatch;
 
 /// Whether a pod is being updated in place: from when its gate is closed until it is open again.
 pub fn is_in_progress(pod: &Pod) -> bool {
-    state(pod) != InPlaceState::Idle
+    in_place_state(pod) != InPlaceState::Idle
 }
 
 /// Whether a pod was changed, and its update is not yet complete.
 pub fn is_patched(pod: &Pod) -> bool {
-    matches!(state(pod), InPlaceState::Patched(_))
+    matches!(in_place_state(pod), InPlaceState::Patched(_))
 }
 
 /// The progress of a pod's in-place update, as far as a SidecarSet is concerned.
 pub fn changing(pod: &Pod, set: &str) -> Changing {
-    match state(pod) {
+    match in_place_state(pod) {
         InPlaceState::Idle => Changing::No,
         InPlaceState::Closed(_) => Changing::Begins,
-        InPlaceState::Patched(record) if record.sidecars.contains_key(set) => Changing::Sidecars,
+        InPlaceState::Patched(begun) if begun.record().sidecars.contains_key(set) => {
+            Changing::Sidecars
+        }
         InPlaceState::Patched(_) => Changing::Others,
     }
 }
@@ -80,7 +58,7 @@ fn keep_for_guard((key, value): &mut (String, Option<String>)) {
 pub fn patch_of(
     pod: &Pod,
     revision: RevisionName,
-    change: &Change,
+    change: &InPlaceChange,
     now: Timestamp,
     patching: Patching,
 ) -> InPlacePatch {
@@ -89,8 +67,8 @@ pub fn patch_of(
         Patching::Hot => (true, ContainerOrder::DisOrdered),
     };
     // A change that supersedes another one waits for the containers of both.
-    let superseded = match state(pod) {
-        InPlaceState::Patched(record) if !hot => Some(record),
+    let superseded = match in_place_state(pod) {
+        InPlaceState::Patched(begun) if !hot => Some(begun.record()),
         _ => None,
     };
     let mut containers = superseded.map_or_else(Changes::new, |record| record.containers.clone());
@@ -119,9 +97,7 @@ pub fn patch_of(
     if pod.guarded_by().is_some() {
         annotations.iter_mut().for_each(keep_for_guard);
     }
-    if hot {
-        annotations.push((names::HOT_PATCH_ANNOTATION.to_owned(), Some("true".to_owned())));
-    } else {
+    if !hot {
         if pod.hot_patched {
             annotations.push((names::HOT_PATCH_ANNOTATION.to_owned(), None));
         }

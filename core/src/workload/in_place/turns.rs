@@ -11,9 +11,12 @@ use jiff::Timestamp;
 use super::completion::{RunsNewImage, is_observed, runs_new_image};
 use super::state::container_change;
 use crate::api::ContainerOrder;
-use crate::observed::{Container, ContainerChange, ContainerStatus, InPlaceRecord, Pod, Turn};
+use crate::guard::Begun;
+use crate::observed::{
+    Container, ContainerChange, ContainerStatus, InPlaceRecord, Pod, PodRef, Turn,
+};
 use crate::workload::decision::Decision;
-use crate::write::{Action, ImageChange, InPlacePatch, PodRef};
+use crate::write::{ImageChange, InPlacePatch, Write};
 
 /// The records of changed containers, by name.
 pub type Changes = BTreeMap<String, Box<ContainerChange>>;
@@ -121,12 +124,8 @@ fn passes(
 }
 
 /// The next action for the containers of a changed pod that wait for their turn; None if no container waits.
-pub fn next_turn(
-    pod: &Pod,
-    record: &InPlaceRecord,
-    order: ContainerOrder,
-    now: Timestamp,
-) -> Option<Decision> {
+pub fn next_turn(begun: Begun, order: ContainerOrder, now: Timestamp) -> Option<Decision> {
+    let (pod, record) = (begun.pod(), begun.record());
     let mut changes = record.containers.values();
     if !changes.any(|change| matches!(change.turn, Turn::Next(_))) {
         return None;
@@ -136,7 +135,7 @@ pub fn next_turn(
     if taken.images.is_empty() {
         return Some(taken.wake.map_or(Decision::Wait, Decision::Until));
     }
-    Some(Decision::Do(Action::PatchInPlace(InPlacePatch {
+    let patch = InPlacePatch {
         pod: taken.pod,
         from_revision: pod.revision().to_string(),
         images: taken.images,
@@ -145,5 +144,6 @@ pub fn next_turn(
         annotations: Vec::new(),
         tokens: Vec::new(),
         record: InPlaceRecord { patched_at: now, containers, ..record.clone() },
-    })))
+    };
+    Some(Decision::Do(Write::continue_in_place(begun, patch)))
 }

@@ -7,7 +7,7 @@
 
 use serde_json::Value;
 
-use super::{Change, is_patched};
+use super::{InPlaceChange, is_patched};
 use crate::observed::{Pod, RevisionName, Turn};
 
 /// Whether a pod is at a revision, or being updated to it.
@@ -21,7 +21,7 @@ pub fn is_unfinished(pod: &Pod) -> bool {
 }
 
 /// Adds the parts that a pod lacks to `change`, which leads from the revision that the pod's label names to `template`.
-pub fn with_missing_parts(pod: &Pod, change: &Change, template: &Value) -> Change {
+pub fn with_missing_parts(pod: &Pod, change: &InPlaceChange, template: &Value) -> InPlaceChange {
     let mut change = change.clone();
     let postponed = pod.postponed.iter().flat_map(|images| images.iter());
     for (name, image) in postponed.chain(interrupted(pod)) {

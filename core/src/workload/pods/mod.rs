@@ -7,34 +7,34 @@ pub mod index;
 use crate::observed::Pod;
 use crate::workload::spec::Workload;
 use crate::workload::world::World;
-use crate::write::{Action, PodRef};
+use crate::write::Write;
 
 /// The pods of a workload.
 pub struct OwnPods<'a> {
     /// Pods that it controls.
     pub pods: Vec<&'a Pod>,
     /// Adopts orphans that it selects, and releases pods that it no longer selects.
-    pub actions: Vec<Action>,
+    pub writes: Vec<Write>,
 }
 
 /// Finds the pods that the workload controls, and adopts or releases others. An orphan that has ended is adopted only
 /// if its name contains an ordinal, because then it must be replaced.
 pub fn own_pods<'a>(workload: &Workload, world: &'a World) -> OwnPods<'a> {
-    let (mut pods, mut actions) = (Vec::new(), Vec::new());
+    let (mut pods, mut writes) = (Vec::new(), Vec::new());
     for pod in world.pods.iter().map(AsRef::as_ref) {
         let is_member = workload.is_member(pod);
         match &pod.controller {
             Some(uid) if *uid == workload.uid && is_member => pods.push(pod),
             Some(uid) if *uid == workload.uid && !pod.terminating => {
-                actions.push(Action::ReleasePod(PodRef::of(pod)))
+                writes.push(Write::release_pod(pod));
             }
             None if is_member && !pod.terminating && should_adopt(workload, pod) => {
-                actions.push(Action::AdoptPod(PodRef::of(pod)));
+                writes.push(Write::adopt_pod(pod));
             }
             _ => {}
         }
     }
-    OwnPods { pods, actions }
+    OwnPods { pods, writes }
 }
 
 /// Whether to adopt an orphan. If it has ended, it matters only if its name contains an ordinal, because it occupies

@@ -23,12 +23,12 @@ pub use vacated::Vacated;
 use jiff::Timestamp;
 
 use crate::api::names::{GUARD_FINALIZER, HookPoint, KEPT_HOOK_ANNOTATION};
-use crate::observed::Pod;
+use crate::observed::{Pod, PodRef};
 use crate::workload::protection::budget::budget;
 use crate::workload::spec::Workload;
 use crate::workload::spec::guarded::{KeptTemplate, guard_annotations};
 use crate::workload::world::{GuardState, World};
-use crate::write::{Action, PodRef, WorkloadPatch};
+use crate::write::{WorkloadPatch, Write};
 
 /// The longest template that is kept with its workload: annotations have room for 256 KiB in total.
 const MAX_KEPT_BYTES: usize = 64 << 10;
@@ -39,7 +39,7 @@ pub struct Guarding {
     /// A change of the workload's finalizers and annotations.
     pub patch: Option<WorkloadPatch>,
     /// Labels and budget.
-    pub actions: Vec<Action>,
+    pub writes: Vec<Write>,
     /// When to plan again.
     pub wake: Option<Timestamp>,
 }
@@ -70,9 +70,8 @@ fn set_up(workload: &Workload, world: &World, own: &[&Pod]) -> Guarding {
     guarding.patch = patch;
     if matches!(world.guard, Some(GuardState::InForce { .. })) {
         let unlabeled = unlabeled(workload, own);
-        guarding
-            .actions
-            .extend(unlabeled.map(|pod| set_guard(workload, pod, Some(workload.uid.clone()))));
+        let label = || Some(workload.uid.clone());
+        guarding.writes.extend(unlabeled.map(|pod| set_guard(workload, pod, label())));
     }
     guarding
 }
@@ -85,13 +84,13 @@ pub fn keep_in_force(workload: &Workload, world: &World) -> Guarding {
         return Guarding { wake: Some(due), ..Guarding::default() };
     }
     let budget = budget(workload);
-    let action = match world.guard {
+    let write = match world.guard {
         Some(GuardState::InForce { .. } | GuardState::NotInForce { .. }) => {
-            Action::ProbeGuard { budget: budget.name }
+            Write::probe_guard(budget.name)
         }
-        Some(GuardState::NoBudget { .. }) | None => Action::ApplyBudget(budget),
+        Some(GuardState::NoBudget { .. }) | None => Write::apply_budget(budget),
     };
-    Guarding { actions: vec![action], ..Guarding::default() }
+    Guarding { writes: vec![write], ..Guarding::default() }
 }
 
 /// Removes the labels, then deletes the budget, then removes the finalizer.
@@ -101,16 +100,16 @@ pub fn take_down(workload: &Workload, world: &World, own: &[&Pod]) -> Guarding {
     let own = own.iter().copied();
     let labeled = own.filter(|pod| pod.guarded_by().is_some()).chain(orphans);
     let labeled = labeled.filter(|pod| !pod.terminating);
-    let actions: Vec<Action> = labeled.map(|pod| set_guard(workload, pod, None)).collect();
-    if !actions.is_empty() || !workload.guard_marks.has_finalizer() {
-        return Guarding { actions, ..Guarding::default() };
+    let writes: Vec<Write> = labeled.map(|pod| set_guard(workload, pod, None)).collect();
+    if !writes.is_empty() || !workload.guard_marks.has_finalizer() {
+        return Guarding { writes, ..Guarding::default() };
     }
     match world.guard {
         Some(GuardState::NoBudget { .. }) => {
             Guarding { patch: Some(without_marks(workload)), ..Guarding::default() }
         }
         _ => Guarding {
-            actions: vec![Action::DeleteBudget { name: budget(workload).name }],
+            writes: vec![Write::delete_budget(budget(workload).name)],
             ..Guarding::default()
         },
     }
@@ -130,14 +129,11 @@ fn unlabeled<'a>(
 
 /// Sets the label of a pod, or removes it, together with the annotations for autoscalers. Annotations that the
 /// template sets itself are left alone.
-fn set_guard(workload: &Workload, pod: &Pod, label: Option<String>) -> Action {
-    let unless_removed = |value| label.is_some().then_some(value);
+fn set_guard(workload: &Workload, pod: &Pod, label: Option<String>) -> Write {
+    let unless_removed = |value: &str| label.is_some().then(|| value.to_owned());
     let annotations = guard_annotations(&workload.template);
-    Action::GuardPod {
-        pod: PodRef::of(pod),
-        annotations: annotations.map(|(key, value)| (key, unless_removed(value))).collect(),
-        label,
-    }
+    let annotations = annotations.map(|(key, value)| (key, unless_removed(value))).collect();
+    Write::guard_pod(PodRef::of(pod), label, annotations)
 }
 
 /// Sets the finalizer, and keeps the current template of the PreDelete hook. None if nothing changes.

@@ -4,14 +4,14 @@
 
 use serde_json::Value;
 
-use crate::observed::{MoveRequest, Pod, Taint};
-use crate::workload::guard::may_have_players;
+use crate::guard::may_have_players;
+use crate::observed::{MoveRequest, Pod, PodRef, Taint};
 use crate::workload::spec::Workload;
 use crate::workload::world::World;
-use crate::write::{Action, PodRef};
+use crate::write::Write;
 
 /// Requests the replacement of pods whose node is going to be removed, and withdraws outdated requests.
-pub fn move_off_nodes(workload: &Workload, world: &World, own: &[&Pod]) -> Vec<Action> {
+pub fn move_off_nodes(workload: &Workload, world: &World, own: &[&Pod]) -> Vec<Write> {
     let living = own.iter().filter(|pod| !pod.terminating && !pod.ended());
     let changes = living.filter_map(|pod| {
         let requested = match pod.move_requested {
@@ -19,8 +19,7 @@ pub fn move_off_nodes(workload: &Workload, world: &World, own: &[&Pod]) -> Vec<A
             Some(_) if is_request_outdated(workload, world, pod) => false,
             _ => return None,
         };
-        let pod = PodRef::of(pod);
-        Some(Action::RequestMove { pod, requested })
+        Some(Write::request_move(PodRef::of(pod), requested))
     });
     changes.collect()
 }

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::GameWorkload;
+use crate::guard::may_have_players;
 use crate::observed::{Disruption, Pod};
-use crate::workload::guard::may_have_players;
 use crate::workload::spec::guarded::Guarded;
 use crate::workload::world::World;
 

@@ -10,7 +10,8 @@ use crate::workload::hooks::Hooks;
 use crate::workload::protection::budget::budget;
 use crate::workload::protection::unlabeled;
 use crate::workload::spec::Workload;
-use crate::workload::world::{Attempt, GuardState, OtherBudget, World};
+use crate::workload::world::{GuardState, OtherBudget, World};
+use crate::write::Attempt;
 
 /// Whether the pods of a workload are guarded, as in the condition Guarded.
 #[derive(Clone, Debug, PartialEq)]

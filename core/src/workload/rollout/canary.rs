@@ -24,7 +24,7 @@ use crate::workload::rollout::{pause, promotion};
 use crate::workload::spec::Progress;
 use crate::workload::spec::Workload;
 use crate::workload::world::World;
-use crate::write::Action;
+use crate::write::Write;
 
 /// How far a rollout may go right now.
 #[derive(Clone, Debug, PartialEq)]
@@ -372,7 +372,7 @@ impl<'a> Walk<'a> {
                 let subject = Subject::Step { revision: self.update, index };
                 let maker = HookMaker::new(self.workload, self.world, HookPoint::Step, hook);
                 match maker.and_then(|maker| maker.make(&subject)) {
-                    Ok(run) => self.draft.extend([Action::CreateHookRun(Box::new(run))]),
+                    Ok(run) => self.draft.extend([Write::create_run(run)]),
                     Err(problem) => self.problem = Some(problem),
                 }
             }
@@ -386,12 +386,8 @@ fn is_step_run(workload: &Workload, run: &HookRun) -> bool {
 }
 
 /// Deletes runs that are not being deleted already.
-fn deletions(runs: &[&HookRun]) -> Vec<Action> {
+fn deletions(runs: &[&HookRun]) -> Vec<Write> {
     let remaining = runs.iter();
     let remaining = remaining.filter(|run| run.metadata.deletion_timestamp.is_none());
-    let delete = |run: &&HookRun| Action::DeleteHookRun {
-        name: run.name_any(),
-        uid: run.uid().unwrap_or_default(),
-    };
-    remaining.map(delete).collect()
+    remaining.map(|run| Write::delete_run(run)).collect()
 }

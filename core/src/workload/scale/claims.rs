@@ -9,14 +9,14 @@ use std::collections::{BTreeSet, HashMap};
 use serde_json::{Value, json};
 
 use crate::api::{PvcRetention, Reason, names};
+use crate::guard::Permit;
 use crate::observed::{Claim, ClaimOwner, Pod, PodUid};
 use crate::workload::decision::Blocked;
-use crate::workload::guard::Cleared;
 use crate::workload::spec::Workload;
 use crate::workload::spec::identity;
 use crate::workload::spec::identity::{ClaimTemplate, Identity};
 use crate::workload::world::World;
-use crate::write::{Action, ClaimOwnership, NewClaim};
+use crate::write::{ClaimOwnership, NewClaim, Write};
 
 /// The claims of a workload.
 pub struct Claims<'a> {
@@ -30,8 +30,8 @@ pub struct Claims<'a> {
     leaving_pods: BTreeSet<PodUid<'a>>,
     /// The ordinals of these pods.
     leaving_ordinals: BTreeSet<i64>,
-    /// The actions so far.
-    actions: Vec<Action>,
+    /// The writes so far.
+    writes: Vec<Write>,
 }
 
 /// Whether the claims of an ordinal can be used.
@@ -56,7 +56,7 @@ impl<'a> Claims<'a> {
             owner_of_kept_claims: deleted_with_workload.then(|| json!(workload.owner_reference())),
             leaving_pods: BTreeSet::new(),
             leaving_ordinals: BTreeSet::new(),
-            actions: Vec::new(),
+            writes: Vec::new(),
         }
     }
 
@@ -69,7 +69,7 @@ impl<'a> Claims<'a> {
                 None => {
                     let owners = self.owner_of_kept_claims.iter().cloned().collect();
                     let claim = identity::claim(self.workload, template, &name, owners);
-                    self.actions.push(Action::CreateClaim(NewClaim { name, claim }));
+                    self.writes.push(Write::create_claim(NewClaim { name, claim }));
                     readiness = Readiness::Awaited;
                 }
                 Some(claim) => {
@@ -108,8 +108,8 @@ impl<'a> Claims<'a> {
 
     /// Makes a pod the owner of its claims, if the retention policy says so. The pod is cleared for deletion and will
     /// not be replaced. Returns whether it may be deleted: not before it has been observed as the owner of its claims.
-    pub fn transfer(&mut self, cleared: &Cleared<'a>, ordinal: i64) -> bool {
-        let pod = cleared.pod();
+    pub fn transfer(&mut self, permit: &Permit<'a>, ordinal: i64) -> bool {
+        let pod = permit.pod();
         if self.identity.retention.when_scaled == PvcRetention::Retain {
             return true;
         }
@@ -124,25 +124,25 @@ impl<'a> Claims<'a> {
         let not_owned_by_pod = self.claims_of(ordinal).filter(lacks_pod_as_owner);
         let changes = not_owned_by_pod.map(|claim| {
             let remove = claim.is_owned_by(ours).then(|| ours.clone());
-            Action::OwnClaim(ClaimOwnership {
+            Write::own_claim(ClaimOwnership {
                 name: claim.name.clone(),
                 uid: claim.uid.clone(),
                 add: Some(owner_reference_to(pod)),
                 remove: remove.into_iter().collect(),
             })
         });
-        let changes: Vec<Action> = changes.collect();
+        let changes: Vec<Write> = changes.collect();
         let pod_owns_all = changes.is_empty();
-        self.actions.extend(changes);
+        self.writes.extend(changes);
         pod_owns_all
     }
 
-    /// Returns all actions, including those that set the owners of claims as the retention policy requires. `wanted`
+    /// Returns all writes, including those that set the owners of claims as the retention policy requires. `wanted`
     /// tells whether an ordinal should have a pod.
-    pub fn settle(mut self, own: &[&Pod], wanted: impl Fn(i64) -> bool) -> Vec<Action> {
-        let mut actions = std::mem::take(&mut self.actions);
+    pub fn settle(mut self, own: &[&Pod], wanted: impl Fn(i64) -> bool) -> Vec<Write> {
+        let mut writes = std::mem::take(&mut self.writes);
         if self.world.claims.is_empty() {
-            return actions;
+            return writes;
         }
         let pods: HashMap<&str, &Pod> = own.iter().map(|pod| (pod.uid.as_str(), *pod)).collect();
         for claim in self.world.claims.values().filter(|it| !it.terminating) {
@@ -175,7 +175,7 @@ impl<'a> Claims<'a> {
             let add = self.owner_of_kept_claims.as_ref();
             let add = add.filter(|_| is_kept && remove.is_empty()).cloned();
             if add.is_some() || !remove.is_empty() {
-                actions.push(Action::OwnClaim(ClaimOwnership {
+                writes.push(Write::own_claim(ClaimOwnership {
                     name: claim.name.clone(),
                     uid: claim.uid.clone(),
                     add,
@@ -183,7 +183,7 @@ impl<'a> Claims<'a> {
                 }));
             }
         }
-        actions
+        writes
     }
 
     /// Those owners of a claim that are the pod of this ordinal, or earlier pods of the same name. The claim is deleted

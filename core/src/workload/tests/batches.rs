@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::sets::{set_ready, shape};
 use super::story::{Story, set, story};
 use crate::workload::Planned;
-use crate::write::Action;
+use crate::write::{Change, Write};
 
 fn batches(size: Value) -> Value {
     json!({"scaleStrategy": {"createBatch": size}})
@@ -16,7 +16,7 @@ fn batches(size: Value) -> Value {
 fn creations<K: Planned + Serialize>(story: &mut Story<K>) -> usize {
     story.done.clear();
     story.settle();
-    story.count(|action| matches!(action, Action::CreatePod(_)))
+    story.count(|action| matches!(action.change(), Change::CreatePod(_)))
 }
 
 /// The kubelet starts the existing pods.
@@ -111,8 +111,8 @@ fn the_status_records_the_initial_creation_before_the_first_pod_is_created() {
     let mut story = story(4, batches(json!(1)));
     story.reconcile();
     let plan = story.plan();
-    let is_creation = |action: &Action| matches!(action, Action::CreatePod(_));
-    assert!(plan.actions.iter().any(is_creation) && plan.status_first);
+    let is_creation = |action: &Write| matches!(action.change(), Change::CreatePod(_));
+    assert!(plan.writes.iter().any(is_creation) && plan.status_first);
     let status = plan.status.expect("a status");
     assert!(status.creating_in_batches);
     // The operator crashes after that write.

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::story::{Story, story};
 use crate::api::{HookPhase, PauseReason};
-use crate::write::Action;
+use crate::write::{Change, Owned};
 
 /// The canary of docs/walkthroughs.md: partition 3, pause, partition 2, pause of 60 s, hook.
 fn walkthrough() -> Story {
@@ -352,7 +352,11 @@ fn runs_of_an_earlier_rollout_are_deleted_before_the_steps_start_over() {
     story.user(json!({"updateStrategy": {"canary": {"steps": [{"hook": {"templateName": "test"}}, {"pause": {}}]}}}));
     let first = story.plan();
     assert_eq!(first.status, None);
-    assert!(matches!(first.actions[..], [Action::DeleteHookRun { .. }]), "{first:#?}");
+    assert!(
+        matches!(first.writes[0].change(), Change::Delete { kind: Owned::HookRun, .. })
+            && first.writes.len() == 1,
+        "{first:#?}"
+    );
 }
 
 #[test]
@@ -375,8 +379,8 @@ fn successful_pre_inplace_runs_of_an_earlier_rollout_are_deleted_together_with_i
     let runs = story.runs();
     assert!(runs.len() > 1, "{runs:?}");
     story.image("v3");
-    let deleted = story.plan().actions.into_iter().filter_map(|it| match it {
-        Action::DeleteHookRun { name, .. } => Some(name),
+    let deleted = story.plan().writes.into_iter().filter_map(|it| match it.change() {
+        Change::Delete { kind: Owned::HookRun, name, .. } => Some(name.clone()),
         _ => None,
     });
     assert_eq!(deleted.collect::<BTreeSet<_>>(), runs.into_iter().collect());
@@ -387,7 +391,7 @@ fn a_settled_rollout_plans_nothing() {
     let mut story = walkthrough();
     story.image("v2").settle();
     let plan = story.plan();
-    assert_eq!((plan.actions, plan.status), (vec![], None));
+    assert_eq!((plan.writes, plan.status), (vec![], None));
 }
 
 /// A canary that paused with one pod updated, and the name of its stable revision, which was deleted.

@@ -1,5 +1,6 @@
 //! Containers that get their new images one after the other.
 
+use crate::api::names;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -7,7 +8,7 @@ use serde_json::{Value, json};
 use super::story::{Story, story};
 use crate::api::HookPhase;
 use crate::observed::Gate;
-use crate::write::{Action, InPlacePatch};
+use crate::write::{Change, InPlacePatch, Write};
 
 const ORDERED: [&str; 2] = ["OrderedReady", "OrderedUpdated"];
 
@@ -68,8 +69,8 @@ fn start(story: &mut Story, name: &str, ready: bool) {
 }
 
 fn patches(story: &Story) -> Vec<&InPlacePatch> {
-    let patches = story.done.iter().filter_map(|action| match action {
-        Action::PatchInPlace(patch) => Some(patch),
+    let patches = story.done.iter().filter_map(|action| match action.change() {
+        Change::PatchInPlace(patch) => Some(patch),
         _ => None,
     });
     patches.collect()
@@ -129,7 +130,7 @@ fn with_ordered_ready_the_next_container_is_not_changed_if_readiness_was_lost_af
             let status = proxy.and_then(|it| it.status.as_mut());
             status.expect("a status").ready = false;
         });
-        for action in plan.actions {
+        for action in plan.writes {
             story.carry_out(action);
         }
         story.settle();
@@ -320,7 +321,7 @@ fn a_pod_without_the_gate_is_done_when_the_last_container_is() {
     let strategy =
         json!({"type": "InplaceUpdate", "inPlaceUpdateStrategy": {"policy": "OrderedReady"}});
     story.user(json!({"updateStrategy": strategy})).user(images("v2", "v2", "v1")).settle();
-    let is_finish = |action: &Action| matches!(action, Action::FinishInPlace { .. });
+    let is_finish = |it: &Write| it.change().annotation(names::IN_PLACE_RECORD).is_some();
     start_and_settle(&mut story, "proxy", true);
     assert_eq!(spec_images(&story), "proxy:v2 game:v2 log:v1");
     assert_eq!(story.count(is_finish), 0);

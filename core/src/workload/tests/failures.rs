@@ -6,8 +6,9 @@ use serde_json::json;
 
 use super::story::{Story, set, story};
 use crate::api::{HookPhase, WaitReason};
-use crate::workload::{Attempt, Planned};
-use crate::write::Action;
+use crate::workload::Planned;
+use crate::write::Attempt;
+use crate::write::{Change, Write};
 
 #[test]
 fn a_failed_creation_is_no_longer_reported_when_the_pod_is_not_wanted_anymore() {
@@ -112,7 +113,7 @@ fn a_refusal_is_shown_with_its_reason_while_the_action_is_attempted() {
         story.settle();
         story.user(change.clone());
         // First the revision is created, and a dry run checks whether the API server accepts it.
-        while !story.plan().actions.iter().any(|it| all.map(Some).contains(&Attempt::of(it)))
+        while !story.plan().writes.iter().any(|it| all.map(Some).contains(&it.attempt()))
             && story.reconcile()
         {}
         assert_eq!(failure_condition(&story, &all), condition, "{spec} {change}");
@@ -126,7 +127,7 @@ fn a_refusal_is_shown_with_its_reason_while_the_action_is_attempted() {
 
 /// The number of pods that are created while a kubelet rejects all of them for this many seconds.
 fn created_while_rejected<K: Planned + Serialize>(story: &mut Story<K>, seconds: i64) -> usize {
-    let is_creation = |action: &Action| matches!(action, Action::CreatePod(_));
+    let is_creation = |action: &Write| matches!(action.change(), Change::CreatePod(_));
     let before = story.count(is_creation);
     story.rejection = Some("OutOfcpu: Pod was rejected".into());
     story.settle();

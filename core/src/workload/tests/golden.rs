@@ -1,4 +1,4 @@
-//! The documentation's stories as golden plans: each line is an action, in the order of the plans, so a diff shows
+//! The documentation's stories as golden plans: each line is a write, in the order of the plans, so a diff shows
 //! every change in what the operator does.
 
 use std::fmt::Write as _;
@@ -8,18 +8,19 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::story::{Story, story};
-use crate::api::HookPhase;
+use crate::api::{HookPhase, names};
+use crate::observed::PodRef;
 use crate::workload::Planned;
-use crate::write::{Action, PodRef};
+use crate::write::{Change, Owned, Write};
 
-/// Describes an action, without details that differ from pod to pod.
-fn line(action: &Action) -> String {
+/// Describes a write, without details that differ from pod to pod.
+fn line(write: &Write) -> String {
     let pod = |pod: &PodRef| match pod.version {
         Some(_) => "an unchanged pod",
         None => "a pod",
     };
-    match action {
-        Action::PatchWorkload(patch) => {
+    match write.change() {
+        Change::PatchWorkload(patch) => {
             let annotations = patch.annotations.iter();
             let annotations: Vec<String> = annotations
                 .map(|(key, value)| match value {
@@ -32,41 +33,50 @@ fn line(action: &Action) -> String {
             let parts = paused.into_iter().chain(retry_off).chain(annotations);
             format!("patch the workload: {}", parts.collect::<Vec<_>>().join(", "))
         }
-        Action::CreateRevision(revision) => format!("create revision {}", revision.number),
-        Action::RenumberRevision { number, .. } => format!("renumber a revision to {number}"),
-        Action::DeleteRevision { .. } => "delete a revision".to_owned(),
-        Action::AdoptRevision { .. } => "adopt a revision".to_owned(),
-        Action::AdoptPod(it) => format!("adopt {}", pod(it)),
-        Action::ReleasePod(it) => format!("release {}", pod(it)),
-        Action::DryRun { .. } => "dry-run a pod".to_owned(),
-        Action::CreatePod(it) => format!("create a pod of {}", image(&it.pod.parse())),
-        Action::DeletePod(it) => format!("delete {} ({:?})", pod(&it.pod), it.reason),
-        Action::ForceDeletePod(it) => format!("force the deletion of {}", pod(it)),
-        Action::GuardPod { pod: it, .. } | Action::LabelPod { pod: it, .. } => {
-            format!("label {}", pod(it))
+        Change::CreateRevision(revision) => format!("create revision {}", revision.number),
+        Change::RenumberRevision { number, .. } => format!("renumber a revision to {number}"),
+        Change::AdoptRevision { .. } => "adopt a revision".to_owned(),
+        Change::AdoptPod(it) => format!("adopt {}", pod(it)),
+        Change::ReleasePod(it) => format!("release {}", pod(it)),
+        Change::DryRun { .. } => "dry-run a pod".to_owned(),
+        Change::CreatePod(it) => format!("create a pod of {}", image(&it.pod.parse())),
+        Change::DeletePod(it) => format!("delete {} ({:?})", pod(&it.pod), it.reason),
+        Change::ForceDeletePod(it) => format!("force the deletion of {}", pod(it)),
+        change @ Change::SetMetadata { pod: it, .. } => {
+            let marked = change.annotation(names::DELETING_ANNOTATION);
+            match marked {
+                Some(Some(_)) => format!("mark {} for deletion", pod(it)),
+                Some(None) => format!("unmark {}", pod(it)),
+                None if change.annotation(names::MOVE_ANNOTATION).is_some() => {
+                    format!("mark {} for a move", pod(it))
+                }
+                None if change.annotation(names::IN_PLACE_RECORD).is_some() => {
+                    format!("finish the update of {}", pod(it))
+                }
+                None => format!("label {}", pod(it)),
+            }
         }
-        Action::CreateClaim(_) => "create a claim".to_owned(),
-        Action::OwnClaim(it) if it.add.is_some() => "add an owner to a claim".to_owned(),
-        Action::OwnClaim(_) => "remove an owner from a claim".to_owned(),
-        Action::RequestMove { pod: it, .. } => format!("mark {} for a move", pod(it)),
-        Action::MarkDeleting { pod: it, .. } => format!("mark {} for deletion", pod(it)),
-        Action::UnmarkDeleting(it) => format!("unmark {}", pod(it)),
-        Action::CreateHookRun(run) => format!("create HookRun of {}", first_word(&run.name_any())),
-        Action::DeleteHookRun { name, .. } => format!("delete HookRun of {}", first_word(name)),
-        Action::CloseGate { pod: it, then, .. } => match then {
+        Change::CreateClaim(_) => "create a claim".to_owned(),
+        Change::OwnClaim(it) if it.add.is_some() => "add an owner to a claim".to_owned(),
+        Change::OwnClaim(_) => "remove an owner from a claim".to_owned(),
+        Change::CreateHookRun(run) => format!("create HookRun of {}", first_word(&run.name_any())),
+        Change::Delete { kind, name, .. } => match kind {
+            Owned::Revision => "delete a revision".to_owned(),
+            Owned::HookRun => format!("delete HookRun of {}", first_word(name)),
+            Owned::Budget => "delete the budget".to_owned(),
+        },
+        Change::SetGate { pod: it, closed_for: Some(_), then } => match then {
             Some(_) => format!("close the gate of {}, then change it", pod(it)),
             None => format!("close the gate of {}", pod(it)),
         },
-        Action::OpenGate(it) => format!("open the gate of {}", pod(it)),
-        Action::PatchInPlace(it) => {
+        Change::SetGate { pod: it, .. } => format!("open the gate of {}", pod(it)),
+        Change::PatchInPlace(it) => {
             let images: Vec<&str> = it.images.iter().map(|image| image.to.as_str()).collect();
             format!("change {} to {}", pod(&it.pod), images.join(", "))
         }
-        Action::ResizePod { pod: it, .. } => format!("resize {}", pod(it)),
-        Action::FinishInPlace { pod: it, .. } => format!("finish the update of {}", pod(it)),
-        Action::ApplyBudget(_) => "apply the budget".to_owned(),
-        Action::ProbeGuard { .. } => "check whether the guard is in force".to_owned(),
-        Action::DeleteBudget { .. } => "delete the budget".to_owned(),
+        Change::ResizePod { pod: it, .. } => format!("resize {}", pod(it)),
+        Change::ApplyBudget(_) => "apply the budget".to_owned(),
+        Change::ProbeGuard { .. } => "check whether the guard is in force".to_owned(),
     }
 }
 
@@ -79,7 +89,7 @@ fn first_word(name: &str) -> &str {
     name.split('-').next().unwrap_or(name)
 }
 
-/// A story, and its text: a heading for each thing that happens, and the actions that follow from it.
+/// A story, and its text: a heading for each thing that happens, and the writes that follow from it.
 struct Golden<K> {
     story: Story<K>,
     text: String,
@@ -98,8 +108,8 @@ impl<K: Planned + Serialize> Golden<K> {
         self.story.settle();
         writeln!(self.text, "# {heading}").expect("text");
         let mut lines: Vec<(String, usize)> = Vec::new();
-        for action in &self.story.done[before..] {
-            let line = line(action);
+        for write in &self.story.done[before..] {
+            let line = line(write);
             match lines.last_mut() {
                 Some((last, count)) if *last == line => *count += 1,
                 _ => lines.push((line, 1)),

@@ -11,7 +11,7 @@ use serde_json::json;
 use super::story::story;
 use crate::api::{HookPhase, HookRun, HookRunStatus};
 use crate::workload::makes_same_plan;
-use crate::write::Action;
+use crate::write::{Change, Owned};
 
 #[test]
 fn a_run_records_its_purpose() {
@@ -87,7 +87,12 @@ fn a_changed_hook_is_run_again() {
     story.hooks_end("", HookPhase::Successful);
     story.user(json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "other"}}}));
     let plan = story.plan();
-    assert!(plan.actions.iter().all(|it| matches!(it, Action::DeleteHookRun { .. })), "{plan:#?}");
+    assert!(
+        plan.writes
+            .iter()
+            .all(|it| matches!(it.change(), Change::Delete { kind: Owned::HookRun, .. })),
+        "{plan:#?}"
+    );
     story.settle();
     assert!(story.runs()[0].ends_with("-other"));
     assert_eq!(story.pods().len(), 2);
@@ -105,7 +110,7 @@ fn a_retry_starts_ended_hooks_again_and_leaves_running_ones_alone() {
     let runs_after_retry: Vec<_> =
         story.world.runs.iter().map(|run| (run.name_any(), run.uid())).collect();
     assert_eq!(runs_after_retry.len(), 2);
-    assert_eq!(story.count(|it| matches!(it, Action::CreateHookRun(_))), 3);
+    assert_eq!(story.count(|it| matches!(it.change(), Change::CreateHookRun(_))), 3);
     assert_eq!(story.hooks_end("", HookPhase::Successful), 2);
     story.settle();
     assert_eq!(story.pods().len(), 2);
@@ -142,9 +147,9 @@ fn a_deletion_may_be_sent_as_long_as_the_success_of_its_hook_is_valid() {
     story.user(json!({"replicas": 1})).settle();
     story.hooks_end("", HookPhase::Successful);
     let ended = story.world.now;
-    let actions = story.wait(45).plan().actions;
-    let allowed_until = actions.iter().find_map(|action| match action {
-        Action::DeletePod(it) => Some(it.pod.allowed_until),
+    let actions = story.wait(45).plan().writes;
+    let allowed_until = actions.iter().find_map(|action| match action.change() {
+        Change::DeletePod(it) => Some(it.pod.allowed_until),
         _ => None,
     });
     let expected = ended.checked_add(SignedDuration::from_secs(60)).ok();

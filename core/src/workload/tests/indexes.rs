@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::story::{Story, story};
 use crate::api::names::{INDEX_ENV, INDEX_ID, INDEX_ON, INDEX_RANGE};
-use crate::write::{Action, NewPod};
+use crate::write::{Change, NewPod, Write};
 
 fn set_range(story: &mut Story, start: u32, end: u32) {
     story.annotate(INDEX_ON, "true");
@@ -29,8 +29,8 @@ fn indexes(story: &Story) -> String {
 }
 
 fn last_created(story: &Story) -> &NewPod {
-    let mut created = story.done.iter().rev().filter_map(|action| match action {
-        Action::CreatePod(new) => Some(new),
+    let mut created = story.done.iter().rev().filter_map(|action| match action.change() {
+        Change::CreatePod(new) => Some(new),
         _ => None,
     });
     created.next().expect("a creation")
@@ -77,8 +77,8 @@ fn an_in_place_update_keeps_the_index_and_a_new_pod_gets_another() {
     story.image("v2").settle();
     assert_eq!(story.images(), "v2 v2");
     assert_eq!(indexes(&story), before);
-    let writes_index = |action: &Action| match action {
-        Action::PatchInPlace(patch) => patch.annotations.iter().any(|(key, _)| key == INDEX_ID),
+    let writes_index = |action: &Write| match action.change() {
+        Change::PatchInPlace(patch) => patch.annotations.iter().any(|(key, _)| key == INDEX_ID),
         _ => false,
     };
     assert_eq!(story.count(writes_index), 0);

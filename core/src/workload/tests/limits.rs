@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::story::story;
-use crate::write::Action;
+use crate::write::{Change, Write};
 
 /// How many pods the first plan creates, deletes, and begins to change, once a new template is accepted.
 #[derive(Debug, PartialEq, Eq)]
@@ -21,13 +21,20 @@ fn first_plan(replicas: i32, strategy: Value) -> FirstPlan {
     assert_eq!(unavailable, 0);
     story.image("v2");
     // Until the template is accepted, plans only check with a dry run whether it will be accepted.
-    while story.done.iter().all(|it| !matches!(it, Action::DryRun { .. })) && story.reconcile() {}
+    while story.done.iter().all(|it| !matches!(it.change(), Change::DryRun { .. }))
+        && story.reconcile()
+    {}
     let plan = story.plan();
-    let count = |matches: fn(&Action) -> bool| plan.actions.iter().filter(|it| matches(it)).count();
+    let count = |matches: fn(&Write) -> bool| plan.writes.iter().filter(|it| matches(it)).count();
     FirstPlan {
-        created: count(|it| matches!(it, Action::CreatePod(_))),
-        deleted: count(|it| matches!(it, Action::DeletePod(_))),
-        changed: count(|it| matches!(it, Action::CloseGate { .. } | Action::PatchInPlace(_))),
+        created: count(|it| matches!(it.change(), Change::CreatePod(_))),
+        deleted: count(|it| matches!(it.change(), Change::DeletePod(_))),
+        changed: count(|it| {
+            matches!(
+                it.change(),
+                Change::SetGate { closed_for: Some(_), .. } | Change::PatchInPlace(_)
+            )
+        }),
     }
 }
 

@@ -10,7 +10,7 @@ use super::story::{Story, story};
 use crate::api::HookPhase;
 use crate::api::names::REVISION_LABEL;
 use crate::observed::Gate;
-use crate::write::Action;
+use crate::write::{Change, Write};
 
 /// Two pods at v1. The first one has the label of v2, whose image will be set at the end of the grace period.
 fn labeled_only(spec: Value) -> Story {
@@ -75,8 +75,8 @@ fn a_revert_resets_the_label_and_changes_nothing_else() {
     story.image("v1");
     resume(&mut story);
     assert_eq!(story.columns(), "2 2 2 2 2");
-    let changes_images = |action: &Action| match action {
-        Action::PatchInPlace(patch) => !patch.images.is_empty(),
+    let changes_images = |action: &Write| match action.change() {
+        Change::PatchInPlace(patch) => !patch.images.is_empty(),
         _ => false,
     };
     assert_eq!(story.count(changes_images), 0);

@@ -1,12 +1,14 @@
 //! A pod without running containers has nothing to lose. An action that relies on this applies to the
 //! pod exactly as it was observed, or fails.
 
+use crate::api::names;
 use serde_json::{Value, json};
 
 use super::story::{Story, merge, story};
 use crate::api::HookPhase;
+use crate::guard::Ground;
 use crate::observed::{Gate, Pod, PodPhase};
-use crate::write::{Action, DeletionReason, Ground};
+use crate::write::{Change, DeletionReason, Proof, Write};
 
 /// A settled workload with a hook at this point, and with these settings.
 fn with_hook(point: &str, spec: Value) -> Story {
@@ -35,9 +37,9 @@ fn first_in_line(story: &mut Story) -> String {
 /// The pods that were written to, and the resourceVersion that each write requires. Deletion marks do not count.
 fn pods_written(story: &Story) -> Vec<(&str, Option<u64>)> {
     let is_deletion_mark =
-        |action: &Action| matches!(action, Action::MarkDeleting { .. } | Action::UnmarkDeleting(_));
-    let actions = story.done.iter().filter(|action| !is_deletion_mark(action));
-    let pods = actions.filter_map(Action::pod);
+        |it: &Write| it.change().annotation(names::DELETING_ANNOTATION).is_some();
+    let writes = story.done.iter().filter(|it| !is_deletion_mark(it));
+    let pods = writes.filter_map(Write::pod);
     pods.map(|pod| (pod.name.as_str(), pod.version)).collect()
 }
 
@@ -94,7 +96,7 @@ fn the_hook_is_run_for_a_pod_that_is_reported_as_ended_while_its_game_runs() {
 }
 
 type Edit = fn(&mut Pod);
-type Change = fn(&mut Story);
+type Step = fn(&mut Story);
 
 /// States of a pod that has no running containers.
 const IDLE: [(&str, Edit); 3] = [
@@ -109,7 +111,7 @@ const IDLE: [(&str, Edit); 3] = [
 #[test]
 fn a_pod_without_running_containers_needs_no_hook_but_must_be_unchanged() {
     let named = |name: &str| json!({"scaleStrategy": {"podsToDelete": [name]}});
-    let changes: [(Change, DeletionReason); 2] = [
+    let changes: [(Step, DeletionReason); 2] = [
         (
             |story| {
                 story.user(json!({"replicas": 1}));
@@ -137,11 +139,9 @@ fn a_pod_without_running_containers_needs_no_hook_but_must_be_unchanged() {
             story.reconcile();
             assert_eq!(pods_written(&story), [(name.as_str(), observed)], "{state}, {reason:?}");
             assert_eq!(story.runs(), [""; 0]);
-            let is_deletion = |it: &Action| matches!(it, Action::DeletePod(it) if it.reason == reason && it.ground != Ground::NoHook);
+            let is_deletion = |it: &Write| matches!(it.change(), Change::DeletePod(it) if it.reason == reason && it.ground != Ground::NoHook);
             assert_eq!(story.count(is_deletion), 1, "{state}, {reason:?}");
-            assert!(
-                story.done.iter().all(|it| !it.depends_on_workload_alone() || !is_deletion(it))
-            );
+            assert!(story.done.iter().all(|it| it.proof() == Proof::Workload || !is_deletion(it)));
         }
         let mut story = with_hook("preDelete", json!({}));
         let name = first_in_line(&mut story);
@@ -161,12 +161,12 @@ fn a_pod_that_started_meanwhile_is_kept_and_its_hook_is_run() {
     story.stop_containers(&name);
     story.user(json!({"replicas": 1}));
     let plan = story.plan();
-    assert_eq!(plan.actions.len(), 1);
+    assert_eq!(plan.writes.len(), 1);
     // The pod starts after the plan was made.
     story.kubelets_run = true;
     story.kubelets_act();
     story.refused.clear();
-    plan.actions.into_iter().for_each(|it| story.carry_out(it));
+    plan.writes.into_iter().for_each(|it| story.carry_out(it));
     assert_eq!(story.refused.len(), 1);
     story.settle();
     assert_eq!(story.pods().len(), 2);
@@ -189,7 +189,7 @@ fn a_pod_that_has_no_hook_is_deleted_even_if_it_has_changed() {
     story.done.clear();
     story.user(json!({"replicas": 1})).reconcile();
     assert_eq!(pods_written(&story)[0].1, None);
-    assert!(story.done[0].depends_on_workload_alone());
+    assert_eq!(story.done[0].proof(), Proof::WorkloadAlone);
 }
 
 /// A story in which pods are updated in place, and the name of the first pod in line, whose containers are stopped.
@@ -238,8 +238,8 @@ fn a_crashed_server_is_changed_with_its_gate_closed() {
         while story.done.is_empty() {
             story.reconcile();
         }
-        let first_write = story.done.iter().find(|action| action.pod().is_some());
-        let Some(Action::CloseGate { pod, then, .. }) = first_write else {
+        let first_write = story.done.iter().find(|it| it.pod().is_some()).map(Write::change);
+        let Some(Change::SetGate { pod, closed_for: Some(_), then }) = first_write else {
             panic!("{first_write:?}");
         };
         let change = then.as_ref().expect("the change follows");

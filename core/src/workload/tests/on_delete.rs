@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::story::{Story, story};
 use crate::api::HookPhase;
-use crate::write::Action;
+use crate::write::{Change, Write};
 
 fn on_delete(replicas: i32, spec: Value) -> Story {
     let mut story = story(replicas, json!({"updateStrategy": {"type": "OnDelete"}}));
@@ -21,8 +21,8 @@ fn user_deletes(story: &mut Story, tag: &str) {
     story.settle();
 }
 
-fn touches_a_pod(action: &Action) -> bool {
-    action.pod().is_some() || matches!(action, Action::CreatePod(_))
+fn touches_a_pod(action: &Write) -> bool {
+    action.pod().is_some() || matches!(action.change(), Change::CreatePod(_))
 }
 
 #[test]

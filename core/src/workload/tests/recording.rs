@@ -13,7 +13,7 @@ use crate::observed::{
     Container, ContainerStatus, FirstStatus, InPlaceRecord, Pod, Resize, RevisionName,
 };
 use crate::sidecar_set::{Changing, Sidecars};
-use crate::workload::in_place::{Change, Completion, Patching, completion, patch_of};
+use crate::workload::in_place::{Completion, InPlaceChange, Patching, completion, patch_of};
 use crate::workload::{progress_in_other_pod, record_of_other_pod};
 
 const RECORDING: &str = include_str!("data/in-place-sequences.txt");
@@ -165,9 +165,9 @@ enum Author {
 
 impl Author {
     fn record(self, pod: &Pod, image: &str, at: Timestamp) -> InPlaceRecord {
-        let wanted = Change {
+        let wanted = InPlaceChange {
             images: vec![("container-0".to_owned(), image.to_owned())],
-            ..Change::default()
+            ..InPlaceChange::default()
         };
         let patching = Patching::InPlace(ContainerOrder::DisOrdered);
         match self {

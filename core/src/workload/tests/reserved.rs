@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::sets::{Set, assert_deleted_in_turn, created_and_deleted, set_ready, shape};
 use super::story::set;
 use crate::api::HookPhase;
-use crate::write::{Action, DeletionReason};
+use crate::write::{Change, DeletionReason, Write};
 
 const POLICIES: [&str; 2] = ["OrderedReady", "Parallel"];
 
@@ -181,7 +181,7 @@ fn a_reserved_pod_is_kept_until_its_hook_passes() {
         story.hooks_end("-1-test", HookPhase::Successful);
         story.settle();
         assert_eq!(shape(&story), "0:v1 2:v1 3:v1", "{policy}");
-        let is_reserved = |action: &Action| matches!(action, Action::DeletePod(it) if it.reason == DeletionReason::Reserved);
+        let is_reserved = |action: &Write| matches!(action.change(), Change::DeletePod(it) if it.reason == DeletionReason::Reserved);
         assert_eq!(story.count(is_reserved), 1);
     }
 }

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::story::story;
 use crate::api::HookPhase;
 use crate::observed::PodPhase;
-use crate::write::{Action, DeletionReason};
+use crate::write::{Change, DeletionReason, Write};
 
 #[test]
 fn a_rolling_update_never_exceeds_its_budget() {
@@ -223,7 +223,7 @@ fn an_update_waits_for_each_pods_hook() {
     assert_eq!(story.runs().len(), 2, "a broken hook affects no other pods");
     story.image("v1").settle();
     assert!(story.runs().is_empty(), "a revert cancels the hooks");
-    assert_eq!(story.count(|action| matches!(action, Action::DeletePod(_))), 0);
+    assert_eq!(story.count(|action| matches!(action.change(), Change::DeletePod(_))), 0);
 }
 
 #[test]
@@ -279,7 +279,7 @@ fn pods_that_fail_during_a_rollout_are_replaced_at_their_revision() {
     story.edit_pod(&old.expect("old pod"), |pod| pod.phase = PodPhase::Failed);
     story.settle();
     assert_eq!(story.images(), "v1 v1 v2 v2");
-    let deletes_ended = |action: &Action| matches!(action, Action::DeletePod(it) if it.reason == DeletionReason::Ended);
+    let deletes_ended = |action: &Write| matches!(action.change(), Change::DeletePod(it) if it.reason == DeletionReason::Ended);
     assert_eq!(story.count(deletes_ended), 1);
 }
 
@@ -310,7 +310,7 @@ fn a_stored_history_limit_above_the_maximum_keeps_the_maximum() {
 fn a_plan_creates_few_pods_of_a_large_template() {
     let annotations = json!({"large": "x".repeat(500_000)});
     let mut story = story(50, json!({"template": {"metadata": {"annotations": annotations}}}));
-    let is_created = |action: &Action| matches!(action, Action::CreatePod(_));
+    let is_created = |action: &Write| matches!(action.change(), Change::CreatePod(_));
     let mut most = 0;
     while story.count(is_created) < 50 {
         let before = story.count(is_created);
@@ -341,13 +341,14 @@ fn a_workload_that_is_being_deleted_is_left_alone() {
             Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(story.world.now));
         story.plan()
     };
-    assert!(plan.actions.is_empty() && plan.status.is_none());
+    assert!(plan.writes.is_empty() && plan.status.is_none());
 }
 
 #[test]
 fn a_revision_avoids_a_name_that_another_object_has() {
     let mut story = story(1, json!({}));
-    let Action::CreateRevision(first) = story.plan().actions.remove(0) else {
+    let first = story.plan().writes.remove(0);
+    let Change::CreateRevision(first) = first.change() else {
         panic!("the revision is created first");
     };
     story.world.taken.insert(first.name.clone());

@@ -9,8 +9,8 @@ use super::story::{Story, set, story};
 use crate::api::HookPhase;
 use crate::api::names;
 use crate::observed::PodPhase;
-use crate::workload::Attempt;
-use crate::write::Action;
+use crate::write::Attempt;
+use crate::write::{Change, Write};
 
 fn hooked(replicas: i32) -> Story {
     let mut story =
@@ -199,7 +199,7 @@ fn pods_that_ended_are_replaced_immediately_without_a_hook() {
     story.settle();
     assert!(!story.names().contains(&name));
     assert_eq!(story.pods().len(), 3);
-    assert_eq!(story.count(|action| matches!(action, Action::CreateHookRun(_))), 0);
+    assert_eq!(story.count(|action| matches!(action.change(), Change::CreateHookRun(_))), 0);
 }
 
 #[test]
@@ -230,13 +230,14 @@ fn an_orphan_is_not_replaced_while_its_adoption_is_refused() {
     story.edit_pod(&name, |pod| pod.controller = None);
     story.world.failures.record(Attempt::AdoptPod, "forbidden".to_owned());
     let plan = story.plan();
-    assert!(matches!(plan.actions[..], [Action::AdoptPod(_)]), "{plan:?}");
+    let changes: Vec<&Change> = plan.writes.iter().map(Write::change).collect();
+    assert!(matches!(changes[..], [Change::AdoptPod(_)]), "{plan:?}");
     let status = plan.status.expect("a new status");
     let failed = status.conditions.iter().find(|it| it.type_ == "FailedScale");
     assert_eq!(failed.map(|it| &*it.message), Some("forbidden"));
     // A user who wants one more pod gets only that one.
     scale(&mut story, 3);
-    assert_eq!(story.count(|action| matches!(action, Action::CreatePod(_))), 3);
+    assert_eq!(story.count(|action| matches!(action.change(), Change::CreatePod(_))), 3);
     assert_eq!(story.pods().len(), 3);
 }
 
@@ -253,7 +254,7 @@ fn an_orphan_of_a_new_revision_does_not_prove_that_the_revision_is_accepted() {
         pod.labels.insert(names::REVISION_LABEL.to_owned(), update);
     });
     story.user(json!({"updateStrategy": {"paused": false}})).settle();
-    let is_dry_run = |action: &Action| matches!(action, Action::DryRun { .. });
+    let is_dry_run = |action: &Write| matches!(action.change(), Change::DryRun { .. });
     assert_eq!(story.count(is_dry_run), 1);
 }
 
@@ -299,9 +300,9 @@ fn two_billion_pods_are_not_created_all_at_once() {
     let mut set = set(2_000_000_000, json!({"podManagementPolicy": "Parallel"}));
     deployment.reconcile();
     set.reconcile();
-    for actions in [deployment.plan().actions, set.plan().actions] {
+    for actions in [deployment.plan().writes, set.plan().writes] {
         let created = actions.iter();
-        let created = created.filter(|it| matches!(it, Action::CreatePod(_)));
+        let created = created.filter(|it| matches!(it.change(), Change::CreatePod(_)));
         assert_eq!(created.count(), 1_000);
     }
 }

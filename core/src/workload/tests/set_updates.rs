@@ -5,7 +5,7 @@ use serde_json::json;
 use super::sets::{Set, created_and_deleted, hooked, shape};
 use super::story::set;
 use crate::observed::{Pod, PodPhase};
-use crate::write::Action;
+use crate::write::Change;
 
 #[test]
 fn an_update_proceeds_downward_within_its_budget() {
@@ -226,7 +226,7 @@ fn undoing_a_scale_in_and_an_update_cancels_their_hooks() {
     story.user(json!({"replicas": 4}));
     story.image("v1").settle();
     assert!(story.runs().is_empty());
-    assert_eq!(story.count(|action| matches!(action, Action::DeletePod(_))), 0);
+    assert_eq!(story.count(|action| matches!(action.change(), Change::DeletePod(_))), 0);
 }
 
 #[test]

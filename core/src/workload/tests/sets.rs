@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::story::{Story, set};
 use crate::api::{GameStatefulSet, HookPhase};
 use crate::observed::{LostNode, PodPhase};
-use crate::write::{Action, Phase};
+use crate::write::{Change, Phase, Write};
 
 pub(super) type Set = Story<GameStatefulSet>;
 
@@ -31,10 +31,10 @@ pub(super) fn shape(story: &Set) -> String {
 /// Names of the pods that a plan creates and deletes.
 pub(super) fn created_and_deleted(story: &Set) -> (Vec<String>, Vec<String>) {
     let (mut created, mut deleted) = (Vec::new(), Vec::new());
-    for action in story.plan().actions {
-        match action {
-            Action::CreatePod(new) => created.push(new.name),
-            Action::DeletePod(deletion) => deleted.push(deletion.pod.name),
+    for action in story.plan().writes {
+        match action.change() {
+            Change::CreatePod(new) => created.push(new.name.clone()),
+            Change::DeletePod(deletion) => deleted.push(deletion.pod.name.clone()),
             _ => {}
         }
     }
@@ -95,8 +95,8 @@ fn a_pod_has_the_identity_of_its_ordinal() {
     let pod = story
         .done
         .iter()
-        .find_map(|action| match action {
-            Action::CreatePod(new) => Some(new.pod.parse()),
+        .find_map(|action| match action.change() {
+            Change::CreatePod(new) => Some(new.pod.parse()),
             _ => None,
         })
         .expect("a pod");
@@ -278,7 +278,7 @@ fn a_pod_on_a_lost_node_is_force_deleted_only_with_the_annotation() {
             story.user(json!({"template": {"metadata": {"annotations": {key: "true"}}}}));
         }
         story.settle();
-        let is_forced = |action: &Action| matches!(action, Action::ForceDeletePod(_));
+        let is_forced = |action: &Write| matches!(action.change(), Change::ForceDeletePod(_));
         assert_eq!(story.count(is_forced) > 0, allowed);
         assert_eq!(story.pods()[0].terminating, !allowed);
     }
@@ -295,7 +295,7 @@ fn the_plan_of_a_settled_set_is_empty() {
     );
     story.settle();
     let plan = story.plan();
-    assert_eq!((plan.actions, plan.status), (vec![], None));
+    assert_eq!((plan.writes, plan.status), (vec![], None));
 }
 
 #[test]
@@ -316,8 +316,8 @@ fn missing_labels_are_restored_in_the_first_phase() {
         let kept = pod.labels.iter().filter(|(key, _)| !key.contains("pod-"));
         pod.labels = kept.map(|(key, value)| (key.clone(), value.clone())).collect();
     });
-    let actions = story.plan().actions;
-    let phases: Vec<Phase> = actions.iter().map(Action::phase).collect();
+    let actions = story.plan().writes;
+    let phases: Vec<Phase> = actions.iter().map(Write::phase).collect();
     assert_eq!(phases, [Phase::Before], "{actions:?}");
     story.settle();
     let pods = story.pods();

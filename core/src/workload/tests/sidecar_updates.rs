@@ -102,8 +102,9 @@ fn only_pods_with_a_token_are_updated_and_the_game_keeps_running() {
     let mark = &after.sidecars["log"];
     assert_eq!((mark.token.as_ref(), &mark.revision), (None, &story.world.sidecars[0].revision));
     assert_eq!(after.gate, Gate::Open);
-    let gates = story.count(|action| matches!(action, Action::CloseGate { .. }));
-    let patches = story.count(|action| matches!(action, Action::PatchInPlace(_)));
+    let gates = story
+        .count(|action| matches!(action.change(), Change::SetGate { closed_for: Some(_), .. }));
+    let patches = story.count(|action| matches!(action.change(), Change::PatchInPlace(_)));
     assert_eq!((gates, patches), (2, 2));
 }
 
@@ -148,7 +149,7 @@ fn a_success_for_sidecars_does_not_allow_an_update_of_the_game() {
     story.hooks_end("", HookPhase::Successful);
     story.settle();
     assert_eq!(images(&story), ["game:v2 log:2"]);
-    let patches = story.count(|action| matches!(action, Action::PatchInPlace(_)));
+    let patches = story.count(|action| matches!(action.change(), Change::PatchInPlace(_)));
     assert_eq!(patches, 1, "one restart for both");
 }
 
@@ -331,7 +332,7 @@ fn the_pre_delete_hook_guards_sidecar_updates_if_there_is_no_pre_inplace_hook() 
     story.hooks_end("", HookPhase::Successful);
     story.settle();
     assert_eq!(images(&story), ["game:v1 log:2"]);
-    let deletions = story.count(|action| matches!(action, Action::DeletePod(_)));
+    let deletions = story.count(|action| matches!(action.change(), Change::DeletePod(_)));
     assert_eq!(deletions, 0);
 }
 
@@ -348,7 +349,7 @@ fn a_pod_whose_sidecar_revision_no_longer_exists_is_updated_in_place() {
     assert_eq!(images(&story), ["game:v1 log:2"]);
     let mark = &story.pods()[0].sidecars["log"];
     assert_eq!(mark.revision, story.world.sidecars[0].revision);
-    assert_eq!(story.count(|action| matches!(action, Action::DeletePod(_))), 0);
+    assert_eq!(story.count(|action| matches!(action.change(), Change::DeletePod(_))), 0);
 }
 
 #[test]

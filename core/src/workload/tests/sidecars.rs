@@ -31,8 +31,8 @@ fn images_of(pod: &Pod) -> Vec<&str> {
 
 fn plans_dry_run_with_log(story: &Story) -> bool {
     let plan = story.plan();
-    let mut actions = plan.actions.iter();
-    actions.any(|action| matches!(action, Action::DryRun { pod, .. } if has_log(pod)))
+    let mut actions = plan.writes.iter();
+    actions.any(|action| matches!(action.change(), Change::DryRun { pod, .. } if has_log(pod)))
 }
 
 fn has_log(pod: &Value) -> bool {

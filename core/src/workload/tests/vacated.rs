@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::story::{Story, set};
 use crate::api::{GameStatefulSet, HookPhase};
 use crate::observed::{MoveRequest, Taint};
-use crate::write::Action;
+use crate::write::Change;
 
 /// A GameStatefulSet whose pods are guarded and are all on one node.
 fn on_one_node(replicas: i32, spec: Value) -> Story<GameStatefulSet> {
@@ -88,7 +88,7 @@ fn names_are_recorded_before_their_pods_are_deleted() {
     story.settle();
     story.hooks_end("", HookPhase::Successful);
     let plan = story.plan();
-    let deletes = plan.actions.iter().any(|it| matches!(it, Action::DeletePod(_)));
+    let deletes = plan.writes.iter().any(|it| matches!(it.change(), Change::DeletePod(_)));
     assert!(deletes && plan.status_first, "{plan:?}");
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::story::{Story, set};
 use crate::api::{GameStatefulSet, HookPhase};
 use crate::observed::ClaimOwner;
-use crate::write::Action;
+use crate::write::{Change, Write};
 
 fn volumes(when_deleted: &str, when_scaled: &str) -> Value {
     json!({
@@ -29,9 +29,9 @@ fn settled(replicas: i32, when_deleted: &str, when_scaled: &str) -> Story<GameSt
 #[test]
 fn a_claim_is_created_before_its_pod_and_has_the_labels_of_the_selector() {
     let story = settled(1, "Retain", "Retain");
-    let mut created = story.done.iter().filter_map(|action| match action {
-        Action::CreateClaim(new) => Some((&new.name, new.claim.clone())),
-        Action::CreatePod(new) => Some((&new.name, new.pod.parse())),
+    let mut created = story.done.iter().filter_map(|action| match action.change() {
+        Change::CreateClaim(new) => Some((&new.name, new.claim.clone())),
+        Change::CreatePod(new) => Some((&new.name, new.pod.parse())),
         _ => None,
     });
     let (name, claim) = created.next().expect("a claim");
@@ -108,14 +108,14 @@ fn scaling_back_out_saves_the_claim_of_a_terminating_pod() {
     story.user(json!({"replicas": 2})).settle();
     story.end_terminating().settle();
     assert_eq!(story.claims(), "data-game-0: data-game-1:");
-    assert_eq!(story.count(|action| matches!(action, Action::CreateClaim(_))), 2);
+    assert_eq!(story.count(|action| matches!(action.change(), Change::CreateClaim(_))), 2);
 }
 
 #[test]
 fn an_update_never_transfers_a_claim() {
     let mut story = settled(2, "Delete", "Delete");
     story.image("v2").settle();
-    let transfers = |action: &Action| matches!(action, Action::OwnClaim(_));
+    let transfers = |action: &Write| matches!(action.change(), Change::OwnClaim(_));
     assert_eq!(story.count(transfers), 0);
     assert_eq!(story.images(), "v2 v2");
 }

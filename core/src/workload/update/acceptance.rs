@@ -13,7 +13,7 @@ use crate::workload::pods::creation::dry_run_pod;
 use crate::workload::update::Scene;
 use crate::workload::update::quota::{Usage, has_room_for_a_replacement};
 use crate::workload::world::Verdict;
-use crate::write::Action;
+use crate::write::Write;
 
 /// Whether the API server accepts the update revision.
 #[derive(Clone, Debug)]
@@ -48,10 +48,8 @@ impl Scene<'_> {
             Some(Acceptance::Refused { again: Some(at), .. }) => Decision::Until(*at),
             Some(Acceptance::Unknown | Acceptance::Refused { again: None, .. }) => {
                 let update = self.revisions.update;
-                Decision::Do(Action::DryRun {
-                    revision: update.name.clone(),
-                    pod: dry_run_pod(self.workload, self.world, update),
-                })
+                let pod = dry_run_pod(self.workload, self.world, update);
+                Decision::Do(Write::dry_run(update.name.clone(), pod))
             }
         }
     }

@@ -8,22 +8,21 @@ use jiff::{SignedDuration, Timestamp};
 use super::Scene;
 use super::sidecars::{SidecarChange, revision_names, target};
 use crate::api::ContainerOrder;
+use crate::guard::{ClosedGate, InPlaceState, in_place_state, may_have_players};
 use crate::observed::time::MAX_CLOCK_SKEW;
 use crate::observed::{Gate, InPlaceRecord, Pod, PodPhase, RevisionName};
 use crate::workload::decision::Decision;
-use crate::workload::guard;
-use crate::workload::guard::{ClosedGate, may_touch};
 use crate::workload::hooks::{Hooks, Intent};
 use crate::workload::in_place;
-use crate::workload::in_place::{Change, InPlaceState, Patching};
+use crate::workload::in_place::{InPlaceChange, Patching};
 use crate::workload::spec::Workload;
-use crate::write::{Action, PodRef};
+use crate::write::Write;
 
 /// What an in-place update is to achieve.
 pub(super) struct Goal<'g> {
     /// The revision of the template.
     revision: RevisionName<'g>,
-    change: Cow<'g, Change>,
+    change: Cow<'g, InPlaceChange>,
     /// Containers whose image changes.
     modified: Vec<String>,
     /// Containers whose image or resources change: what its hook allows.
@@ -36,7 +35,7 @@ impl<'g> Goal<'g> {
     /// A change of the template and of sidecars.
     pub fn new(
         revision: RevisionName<'g>,
-        mut change: Cow<'g, Change>,
+        mut change: Cow<'g, InPlaceChange>,
         sidecars: Option<&SidecarChange>,
     ) -> Self {
         if let Some(sidecars) = sidecars {
@@ -55,12 +54,12 @@ impl<'g> Goal<'g> {
     }
 
     pub fn intent(&self, pod: &Pod, now: Timestamp, hooks: &Hooks) -> Intent<'_> {
-        let at = match in_place::state(pod) {
+        let at = match in_place_state(pod) {
             InPlaceState::Closed(since) => since,
             _ => now,
         };
         Intent {
-            point: guard::point_of_change(hooks),
+            point: hooks.point_of_change(),
             target: target(self.revision, self.revisions.as_deref()),
             modified: &self.modified,
             changes: Some(self.changes.as_str()),
@@ -98,7 +97,7 @@ pub(super) fn change_in_place<'a>(
     hooks: &mut Hooks<'a>,
 ) -> Decision {
     let Scene { workload, world, .. } = scene;
-    let state = in_place::state(pod);
+    let state = in_place_state(pod);
     let has_started = matches!(state, InPlaceState::Patched(_));
     // In a new pod, nothing runs yet, so no container has to wait for another: all are changed together.
     let order = match is_new(pod) && !has_started {
@@ -111,40 +110,39 @@ pub(super) fn change_in_place<'a>(
     match state {
         // The permit of the change in progress is valid until the update is complete, so the pod is patched to the
         // newest target immediately.
-        InPlaceState::Patched(record) if goal.is_covered_by(pod, record) => match possible {
-            true => Decision::Do(Action::PatchInPlace(patch())),
+        InPlaceState::Patched(begun) if goal.is_covered_by(pod, begun.record()) => match possible {
+            true => Decision::Do(Write::continue_in_place(begun, patch())),
             false => Decision::Wait,
         },
-        InPlaceState::Patched(_) => match may_touch(pod, &intent, hooks) {
-            Some(cleared) => Decision::Do(cleared.change(patch())),
+        InPlaceState::Patched(_) => match hooks.may_touch(pod, &intent) {
+            Some(permit) => Decision::Do(Write::change_in_place(permit, patch())),
             None => Decision::Wait,
         },
         InPlaceState::Closed(since) => {
             let latest = world.now.checked_add(MAX_CLOCK_SKEW);
-            match (guard::closed_gate(pod, &intent, hooks), end_of_grace(workload, since)) {
+            match (hooks.closed_gate(pod, &intent), end_of_grace(workload, since)) {
                 (ClosedGate::Opens, _) => Decision::Wait, // See `follow`.
                 // The clock of the operator that closed the gate was ahead. The gate is closed again now, because
                 // otherwise the grace period would begin only at that future time.
-                _ if latest.is_ok_and(|latest| since > latest) => Decision::Do(Action::CloseGate {
-                    pod: PodRef::of(pod),
-                    revision: goal.revision.to_string(),
-                    then: None,
-                }),
-                (ClosedGate::Change(cleared), at) if at <= world.now => {
-                    Decision::Do(cleared.change(patch()))
+                _ if latest.is_ok_and(|latest| since > latest) => {
+                    let close = Write::close_gate_again(pod, goal.revision.to_string());
+                    close.map_or(Decision::Wait, Decision::Do)
+                }
+                (ClosedGate::Change(permit), at) if at <= world.now => {
+                    Decision::Do(Write::change_in_place(permit, patch()))
                 }
                 (_, at) => Decision::Until(at),
             }
         }
-        InPlaceState::Idle => match (may_touch(pod, &intent, hooks), pod.gate) {
+        InPlaceState::Idle => match (hooks.may_touch(pod, &intent), pod.gate) {
             // `follow` opens the gate first, so a closed gate always means that an update is in progress.
             (None, _) | (_, Gate::Unset) => Decision::Wait,
             // Resources are set once the record of the change belongs to a closed gate.
-            (Some(cleared), Gate::Open) if !is_new(pod) || !goal.change.resources.is_empty() => {
+            (Some(permit), Gate::Open) if !is_new(pod) || !goal.change.resources.is_empty() => {
                 let then = workload.grace.is_zero().then(patch);
-                Decision::Do(cleared.close_gate(goal.revision, then))
+                Decision::Do(Write::close_gate(permit, goal.revision.to_string(), then))
             }
-            (Some(cleared), _) => Decision::Do(cleared.change(patch())),
+            (Some(permit), _) => Decision::Do(Write::change_in_place(permit, patch())),
         },
     }
 }
@@ -160,5 +158,5 @@ fn end_of_grace(workload: &Workload, since: Timestamp) -> Timestamp {
 
 /// Whether nothing has run in a pod yet, so it may be changed as if it had been created that way.
 fn is_new(pod: &Pod) -> bool {
-    pod.phase == PodPhase::Pending && !guard::may_have_players(pod)
+    pod.phase == PodPhase::Pending && !may_have_players(pod)
 }

@@ -8,27 +8,27 @@ use serde_json::Value;
 
 use crate::api::Reason;
 use crate::api::names::HookPoint;
+use crate::guard::{Begun, HookAnswer, InPlaceState, in_place_state, may_have_players};
 use crate::observed::quantity;
-use crate::observed::{Container, Gate, InPlaceRecord, Pod, PodUid};
+use crate::observed::{Container, Gate, InPlaceRecord, Pod, PodRef, PodUid};
 use crate::workload::decision::{Blocked, Decided, Decision};
-use crate::workload::guard;
-use crate::workload::hooks::{Clearance, Hooks, Intent};
+use crate::workload::hooks::{Hooks, Intent};
 use crate::workload::in_place;
-use crate::workload::in_place::{Completion, InPlaceState};
+use crate::workload::in_place::Completion;
 use crate::workload::update::{Scene, sidecars};
-use crate::write::{Action, PodRef};
+use crate::write::Write;
 
 /// Continues the update of every pod that is being updated in place, and opens gates that no update keeps closed.
 /// Pods in `changing` have already been handled.
 pub fn follow<'a>(scene: &Scene<'a>, changing: &HashSet<PodUid>, hooks: &mut Hooks<'a>) -> Decided {
     let pods = scene.own.iter().copied();
     let pods = pods.filter(|pod| !pod.terminating && !changing.contains(&pod.uid()));
-    let decisions = pods.map(|pod| match in_place::state(pod) {
+    let decisions = pods.map(|pod| match in_place_state(pod) {
         InPlaceState::Idle if pod.gate != Gate::Unset => Decision::Wait,
         InPlaceState::Idle | InPlaceState::Closed(_) => {
-            Decision::Do(Action::OpenGate(PodRef::of(pod)))
+            Decision::Do(Write::open_gate(PodRef::of(pod)))
         }
-        InPlaceState::Patched(record) => follow_change(scene, pod, record, hooks),
+        InPlaceState::Patched(begun) => follow_change(scene, pod, begun, hooks),
     });
     decisions.collect()
 }
@@ -36,18 +36,17 @@ pub fn follow<'a>(scene: &Scene<'a>, changing: &HashSet<PodUid>, hooks: &mut Hoo
 fn follow_change<'a>(
     scene: &Scene<'a>,
     pod: &'a Pod,
-    record: &InPlaceRecord,
+    begun: Begun,
     hooks: &mut Hooks<'a>,
 ) -> Decision {
-    let now = scene.world.now;
+    let (now, record) = (scene.world.now, begun.record());
     let resources = resources_to_set(pod, record);
     if !resources.is_empty() {
-        let pod = PodRef::of(pod);
-        return Decision::Do(Action::ResizePod { pod, resources });
+        return Decision::Do(Write::resize(begun, resources));
     }
     match in_place::completion(pod, record, now) {
         Completion::Pending(wake) => {
-            let next = in_place::next_turn(pod, record, scene.workload.order, now);
+            let next = in_place::next_turn(begun, scene.workload.order, now);
             next.unwrap_or_else(|| wake.map_or(Decision::Wait, Decision::Until))
         }
         Completion::Stuck(why) => Decision::Blocked(Blocked {
@@ -66,25 +65,22 @@ fn follow_change<'a>(
                 modified: &[],
                 changes: None,
                 // A hook cannot succeed for a pod in which nothing runs.
-                possible: guard::may_have_players(pod),
+                possible: may_have_players(pod),
                 deletes: false,
                 at: now,
             };
             match hooks.clear(pod, &intent) {
-                Clearance::Allowed => Decision::Do(finish(pod, record)),
-                Clearance::Held | Clearance::PastDeadline => Decision::Wait,
+                HookAnswer::Allowed => Decision::Do(finish(pod, record)),
+                HookAnswer::Held | HookAnswer::PastDeadline => Decision::Wait,
             }
         }
     }
 }
 
-fn finish(pod: &Pod, record: &InPlaceRecord) -> Action {
+fn finish(pod: &Pod, record: &InPlaceRecord) -> Write {
     match pod.gate {
-        Gate::None => Action::FinishInPlace {
-            pod: PodRef::of(pod),
-            record: InPlaceRecord { done: true, ..record.clone() },
-        },
-        _ => Action::OpenGate(PodRef::of(pod)),
+        Gate::None => Write::finish_in_place(PodRef::of(pod), record),
+        _ => Write::open_gate(PodRef::of(pod)),
     }
 }
 

@@ -8,7 +8,7 @@ use crate::api::{Reason, WhenImpossible};
 use crate::observed::{OldKubelet, Pod, PodUid, RevisionName};
 use crate::workload::decision::Blocked;
 use crate::workload::in_place;
-use crate::workload::in_place::{Change, NotInPlace};
+use crate::workload::in_place::{InPlaceChange, NotInPlace};
 use crate::workload::spec::UpdateType;
 use crate::workload::spec::Workload;
 use crate::workload::update::Scene;
@@ -19,9 +19,9 @@ pub enum Method {
     /// It is deleted, and recreated.
     Recreate,
     /// Its containers are restarted.
-    InPlace(Change),
+    InPlace(InPlaceChange),
     /// Its containers are changed while they keep running.
-    HotPatch(Change),
+    HotPatch(InPlaceChange),
     /// It cannot be changed in place, and must not be recreated.
     Refused(NotInPlace),
 }

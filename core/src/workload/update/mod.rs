@@ -19,12 +19,10 @@ use std::collections::HashSet;
 
 use crate::observed::{MoveRequest, Pod, PodUid};
 use crate::workload::decision::{Decided, Decision};
-use crate::workload::guard;
-use crate::workload::guard::may_touch;
 use crate::workload::hooks::{Hooks, Intent, Target};
 use crate::workload::in_place;
 use crate::workload::in_place::hot_patch::Proof;
-use crate::workload::in_place::{Change, Patching};
+use crate::workload::in_place::{InPlaceChange, Patching};
 use crate::workload::pods::availability::is_available;
 use crate::workload::pods::index;
 use crate::workload::protection::is_request_outdated;
@@ -34,7 +32,7 @@ use crate::workload::update::budget::Budget;
 use crate::workload::update::change::{Goal, change_in_place};
 use crate::workload::update::method::{Method, Methods};
 use crate::workload::update::sidecars::{Due, update_sidecars};
-use crate::write::{Action, DeletionReason};
+use crate::write::{DeletionReason, Write};
 
 /// Which of the requested replacements are carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +50,7 @@ pub fn replace_requested<'a>(
     requests: Requested,
     budget: &mut Budget,
     hooks: &mut Hooks<'a>,
-) -> Vec<Action> {
+) -> Vec<Write> {
     if index::why_invalid(scene.workload).is_some() {
         return Vec::new();
     }
@@ -81,8 +79,8 @@ pub fn replace_requested<'a>(
             possible: may_leave(pod) && budget.take(scene, pod),
             ..Intent::removal(scene.world.now)
         };
-        let cleared = may_touch(pod, &intent, hooks)?;
-        Some(cleared.delete(DeletionReason::Replace))
+        let permit = hooks.may_touch(pod, &intent)?;
+        Some(Write::delete_pod(permit, DeletionReason::Replace))
     });
     deletions.collect()
 }
@@ -236,7 +234,7 @@ impl<'a> Updater<'_, 'a> {
     }
 
     /// What the update of a pod changes in place: what changed in the template, and the pod's sidecars that are due.
-    fn goal<'c>(&self, pod: &'a Pod, change: &'c Change) -> Goal<'c>
+    fn goal<'c>(&self, pod: &'a Pod, change: &'c InPlaceChange) -> Goal<'c>
     where
         'a: 'c,
     {
@@ -249,7 +247,7 @@ impl<'a> Updater<'_, 'a> {
 
     fn recreation(&self, pod: &Pod, hooks: &Hooks) -> Intent<'a> {
         Intent {
-            point: guard::point_of_recreation(hooks, pod),
+            point: hooks.point_of_recreation(pod),
             target: Target::Revision(self.scene.revisions.update.name()),
             modified: &[],
             changes: None,
@@ -270,8 +268,8 @@ impl<'a> Updater<'_, 'a> {
         }
         let intent =
             Intent { possible: self.may_start(pod, budget), ..self.recreation(pod, hooks) };
-        match may_touch(pod, &intent, hooks) {
-            Some(cleared) => Decision::Do(cleared.delete(DeletionReason::Update)),
+        match hooks.may_touch(pod, &intent) {
+            Some(permit) => Decision::Do(Write::delete_pod(permit, DeletionReason::Update)),
             None => Decision::Wait,
         }
     }
@@ -280,7 +278,7 @@ impl<'a> Updater<'_, 'a> {
     fn hot_patch(
         &self,
         pod: &'a Pod,
-        change: &Change,
+        change: &InPlaceChange,
         budget: &mut Budget,
         proof: &mut Proof<'a>,
     ) -> Decision {
@@ -295,6 +293,6 @@ impl<'a> Updater<'_, 'a> {
         proof.begin(pod);
         let update = revisions.update.name();
         let patch = in_place::patch_of(pod, update, change, world.now, Patching::Hot);
-        Decision::Do(Action::PatchInPlace(patch))
+        Decision::Do(Write::hot_patch(patch))
     }
 }

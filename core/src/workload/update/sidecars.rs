@@ -14,7 +14,7 @@ use crate::observed::{OldKubelet, Pod, PodUid, RevisionName, SidecarMark};
 use crate::sidecar_set::{Held, HeldBy, Sidecars};
 use crate::workload::decision::Decision;
 use crate::workload::hooks::{Hooks, SIDECARS, Target};
-use crate::workload::in_place::{Change, MarkChange, is_unfinished};
+use crate::workload::in_place::{InPlaceChange, MarkChange, is_unfinished};
 use crate::workload::spec::Progress;
 use crate::workload::update::budget::Budget;
 use crate::workload::world::World;
@@ -41,7 +41,7 @@ pub(super) struct SidecarChange {
 
 impl SidecarChange {
     /// Adds these changes to `change`, which holds the changes of the template.
-    pub fn add_to(&self, change: &mut Change) {
+    pub fn add_to(&self, change: &mut InPlaceChange) {
         change.images.extend(self.images.iter().cloned());
         change.marks.extend(self.marks.iter().cloned());
     }
@@ -147,7 +147,7 @@ pub(super) fn update_sidecars<'a>(
         let Some(change) = due.of_pod(pod).filter(|_| !is_excluded) else {
             continue;
         };
-        let no_change = Cow::Owned(Change::default());
+        let no_change = Cow::Owned(InPlaceChange::default());
         let goal = Goal::new(pod.revision(), no_change, Some(change));
         let possible = budget.take(scene, pod);
         let decision = change_in_place(scene, pod, &goal, possible, hooks);

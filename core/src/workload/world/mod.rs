@@ -5,7 +5,7 @@ mod failures;
 mod guard_state;
 
 pub use backoff::Backoff;
-pub use failures::{Attempt, Failures};
+pub use failures::Failures;
 pub use guard_state::{GuardState, OtherBudget};
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -8,7 +8,7 @@ async fn an_ordinal_whose_pod_name_is_taken_does_not_delay_the_others() {
         "POST /api/v1/pods" => (409, json!({"reason": "AlreadyExists", "message": "exists"})),
         _ => accepting(request, 0),
     });
-    harness.target.kind = WorkloadKind::GameStatefulSet;
+    harness.target.owner.kind = WorkloadKind::GameStatefulSet;
     let report = harness.carry_out(plan(vec![create(0)])).await;
     assert!(matches!(report.outcome, ApplyOutcome::Failed { .. }));
     let mut harness = accepting_from_now_on(harness);
@@ -30,7 +30,7 @@ async fn the_cache_must_show_an_existing_pod_of_the_workload_before_the_next_pla
     let report = harness.carry_out(plan(vec![create(1)])).await;
     assert!(matches!(report.outcome, ApplyOutcome::Conflict(_)));
     let writes = harness.writes.lock().unwrap();
-    assert_eq!(*writes, [Write::Version(Kind::Pod, 99)]);
+    assert_eq!(*writes, [Written::Version(Kind::Pod, 99)]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -56,7 +56,7 @@ async fn a_run_of_a_deleted_workload_is_deleted_and_a_users_run_is_kept() {
             "metadata": {"name": "run"}, "spec": {"metrics": []},
         });
         let run = serde_json::from_value(run).unwrap();
-        plan(vec![Action::CreateHookRun(Box::new(run))])
+        plan(vec![Write::create_run(run)])
     };
     let mut harness = Harness::new(|request, _| match request.split_once(' ') {
         Some(("POST", _)) => already_exists(),

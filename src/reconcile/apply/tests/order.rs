@@ -9,7 +9,7 @@ async fn gates_are_opened_before_the_status_is_written_and_other_actions_follow(
         .carry_out(Plan {
             status: Some(json!({"replicas": 1})),
             status_first: true,
-            ..plan(vec![create(1), Action::OpenGate(pod("a"))])
+            ..plan(vec![create(1), Write::open_gate(pod("a"))])
         })
         .await;
     assert_eq!(report.outcome, ApplyOutcome::Done);
@@ -43,7 +43,7 @@ async fn the_gates_of_new_pods_are_opened_immediately() {
     let mut harness = Harness::new(accepting);
     let gates = json!([{"conditionType": "InPlaceUpdateReady"}]);
     let create_with_gate = |n: usize| {
-        Action::CreatePod(NewPod {
+        Write::create_pod(NewPod {
             name: format!("lobby-{n}"),
             revision: "lobby-1".into(),
             pod: json!({"spec": {"readinessGates": gates}}).into(),
@@ -63,7 +63,10 @@ async fn the_gates_of_new_pods_are_opened_immediately() {
 #[tokio::test(start_paused = true)]
 async fn an_update_does_not_wait_for_the_gates_of_other_pods() {
     let mut harness = Harness::new(accepting);
-    let change = |n: usize| change(pod(&format!("lobby-{n}")));
+    let change = |n: usize| {
+        let pod = running(&format!("lobby-{n}"));
+        change(permit(&pod, Allowed(None)))
+    };
     harness.carry_out(plan((0..100).map(change).collect())).await;
     let sent = harness.sent();
     let mut closed = 0_i64;

@@ -1,26 +1,26 @@
 //! Writes to pods that have changed or were deleted in the meantime.
 
 use super::*;
-
-/// A reference to a pod that must not have changed since it was observed at version 7.
-fn unchanged(name: &str) -> PodRef {
-    PodRef { version: Some(7), ..pod(name) }
-}
+use gamekeeper_core::observed::PodPhase;
 
 #[tokio::test(start_paused = true)]
 async fn writes_that_depend_on_an_unchanged_pod_have_its_version_as_a_precondition() {
-    let deletion = |pod: PodRef| {
-        Action::DeletePod(Deletion { pod, reason: DeletionReason::ScaleIn, ground: Ground::Hook })
-    };
-    for (pod, version) in [(unchanged("a"), json!("7")), (pod("a"), Value::Null)] {
+    let pod = running("a");
+    let reason = DeletionReason::Update;
+    let any = Write::delete_pod(permit(&pod, Allowed(None)), reason);
+    let unchanged = Write::delete_unchanged_pod(permit(&pod, Allowed(None)), reason);
+    for (deletion, version) in [(unchanged, json!("7")), (any, Value::Null)] {
         let mut harness = Harness::new(accepting);
-        harness.carry_out(plan(vec![deletion(pod)])).await;
+        harness.carry_out(plan(vec![deletion])).await;
         let bodies = harness.bodies.lock().unwrap();
         let preconditions = json!({"uid": "uid-a", "resourceVersion": version});
         assert_eq!(bodies[1]["preconditions"], preconditions);
     }
+    // Its hook is not asked, because nothing runs in the pod.
+    let idle = Pod { phase: PodPhase::Pending, ..pod };
+    let needs_hook = Allowed(Some(jiff::Timestamp::MAX));
     let mut harness = Harness::new(accepting);
-    harness.carry_out(plan(vec![change(unchanged("a"))])).await;
+    harness.carry_out(plan(vec![change(permit(&idle, needs_hook))])).await;
     let bodies = harness.bodies.lock().unwrap();
     assert_eq!(bodies[1]["metadata"]["resourceVersion"], "7");
     // The version after the gate was closed.

@@ -28,10 +28,7 @@ async fn a_refused_pod_delays_only_its_own_revision() {
         _ => accepting(request, 0),
     });
     harness.carry_out(plan(vec![create(0)])).await;
-    let other = |n| match create(n) {
-        Action::CreatePod(new) => Action::CreatePod(NewPod { revision: "lobby-2".into(), ..new }),
-        action => action,
-    };
+    let other = |n| create_at(n, "lobby-2");
     let creations = || plan((0..100).map(create).chain((100..200).map(other)).collect());
     let mut harness = accepting_from_now_on(harness);
     let report = harness.carry_out(creations()).await;
@@ -49,7 +46,7 @@ async fn a_refused_deletion_or_claim_does_not_delay_creations() {
         }
         _ => accepting(request, 0),
     });
-    let claim = Action::CreateClaim(NewClaim { name: "data-lobby-0".into(), claim: json!({}) });
+    let claim = Write::create_claim(NewClaim { name: "data-lobby-0".into(), claim: json!({}) });
     harness.carry_out(plan(vec![delete("a"), claim])).await;
     for attempt in [Attempt::RemovePod, Attempt::PrepareClaim] {
         assert_eq!(harness.memory.failures.of(attempt), Some("not allowed"));
@@ -61,9 +58,7 @@ async fn a_refused_deletion_or_claim_does_not_delay_creations() {
 
 #[tokio::test(start_paused = true)]
 async fn a_failure_is_forgotten_when_an_action_of_its_kind_succeeds_or_none_is_planned() {
-    let hook = || {
-        Action::CreateHookRun(Box::new(gamekeeper_core::api::HookRun::new("run", <_>::default())))
-    };
+    let hook = || Write::create_run(HookRun::new("run", <_>::default()));
     let mut harness = Harness::new(|request, _| match request {
         line if line.starts_with("GET") => accepting(line, 0),
         _ => (403, json!({"message": "not allowed"})),
@@ -90,8 +85,8 @@ async fn a_hook_run_without_its_crd_is_refused() {
         }
         _ => accepting(request, 0),
     });
-    let run = gamekeeper_core::api::HookRun::new("run", <_>::default());
-    let report = harness.carry_out(plan(vec![Action::CreateHookRun(Box::new(run))])).await;
+    let run = HookRun::new("run", <_>::default());
+    let report = harness.carry_out(plan(vec![Write::create_run(run)])).await;
     let message = "HookRuns cannot be created; install the CRD hookruns.tkex.tencent.com from the chart: \
                    404 page not found";
     let refused = ApplyOutcome::Failed { message: message.into(), after: None };
@@ -104,11 +99,8 @@ async fn a_hook_run_without_its_crd_is_refused() {
 async fn all_pods_that_a_plan_replaces_count_as_one_round_of_backoff() {
     let mut harness = Harness::new(accepting);
     let ended = |n: usize| {
-        Action::DeletePod(Deletion {
-            pod: pod(&format!("lobby-{n}")),
-            reason: DeletionReason::EndedAtOnce,
-            ground: Ground::NoHook,
-        })
+        let pod = running(&format!("lobby-{n}"));
+        Write::delete_pod(permit(&pod, Allowed(None)), DeletionReason::EndedAtOnce)
     };
     let mut due = Vec::new();
     for _ in 0..2 {
@@ -144,7 +136,7 @@ async fn the_cache_must_catch_up_after_a_write_without_a_response() {
     let report = harness.carry_out(plan(vec![create(1)])).await;
     assert!(matches!(report.outcome, ApplyOutcome::Failed { .. }), "{report:?}");
     let writes = harness.writes.lock().unwrap();
-    assert_eq!(*writes, [Write::Unknown(Kind::Pod)]);
+    assert_eq!(*writes, [Written::Unknown(Kind::Pod)]);
 }
 
 fn in_terminating_namespace(request: &str, count: usize) -> (u16, Value) {
@@ -162,7 +154,7 @@ fn start_hook() -> Plan<Value> {
     let metadata = json!({"name": "run", "namespace": "games"});
     let run = json!({"metadata": metadata, "spec": {"metrics": []}});
     let run = serde_json::from_value(run).unwrap();
-    plan(vec![Action::CreateHookRun(Box::new(run))])
+    plan(vec![Write::create_run(run)])
 }
 
 #[tokio::test(start_paused = true)]
@@ -204,7 +196,7 @@ async fn a_budget_that_cannot_be_created_is_tried_again_with_growing_pauses() {
     let name = || "budget".to_owned();
     let apply = || {
         let (name, budget) = (name(), json!({}));
-        plan(vec![Action::ApplyBudget(Budget { name, budget })])
+        plan(vec![Write::apply_budget(Budget { name, budget })])
     };
     let mut pauses = Vec::new();
     for _ in 0..3 {
@@ -217,7 +209,7 @@ async fn a_budget_that_cannot_be_created_is_tried_again_with_growing_pauses() {
         assert_eq!(message, expected);
         let due = harness.memory.guard.as_ref().map(GuardState::due);
         pauses.push(due.expect("a time").duration_since(*at).as_secs());
-        let probe = Action::ProbeGuard { budget: name() };
+        let probe = Write::probe_guard(name());
         harness.carry_out(plan(vec![probe])).await;
     }
     assert_eq!(pauses, [1, 2, 4]);
@@ -231,7 +223,6 @@ async fn the_state_of_the_guard_is_unknown_if_the_deletion_of_its_budget_got_no_
     });
     let (at, others) = (jiff::Timestamp::UNIX_EPOCH, Vec::new());
     harness.memory.guard = Some(GuardState::InForce { at, others });
-    let name = "budget".to_owned();
-    harness.carry_out(plan(vec![Action::DeleteBudget { name }])).await;
+    harness.carry_out(plan(vec![Write::delete_budget("budget".to_owned())])).await;
     assert_eq!(harness.memory.guard, None);
 }

@@ -25,7 +25,7 @@ async fn no_pod_is_created_or_deleted_if_the_workload_has_changed() {
 async fn a_patch_that_changes_the_generation_ends_the_plan() {
     let mut harness = Harness::new(|_, _| (200, object("u", 4, 11)));
     let patch = WorkloadPatch { paused: Some(true), ..WorkloadPatch::default() };
-    let report = harness.carry_out(plan(vec![create(1), Action::PatchWorkload(patch)])).await;
+    let report = harness.carry_out(plan(vec![create(1), Write::patch_workload(patch)])).await;
     assert!(matches!(report.outcome, ApplyOutcome::Conflict(_)));
     assert_eq!(harness.sent(), [format!("PATCH {WORKLOAD}")]);
 }
@@ -52,13 +52,14 @@ async fn creations_continue_while_the_proof_is_renewed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_proof_is_renewed_only_while_actions_wait_for_it() {
-    for (slow, action) in [
+    let lobby = running("a");
+    for (slow, write) in [
         (Method::POST, create(0)),
-        (Method::PATCH, change(pod("a"))),
+        (Method::PATCH, change(permit(&lobby, Allowed(None)))),
         (Method::DELETE, delete("a")),
     ] {
         let mut harness = Harness::with_slow_method(slow, Duration::from_secs(5), accepting);
-        harness.carry_out(plan(vec![action])).await;
+        harness.carry_out(plan(vec![write])).await;
         let sent = harness.sent();
         let proofs = sent.iter().filter(|line| **line == format!("GET {WORKLOAD}"));
         assert_eq!(proofs.count(), 1, "{sent:?}");
@@ -174,18 +175,18 @@ async fn creations_stop_when_the_workload_has_changed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_deleted_workload_adopts_no_orphan_and_gets_no_revision() {
-    let create_revision = Action::CreateRevision(NewRevision {
+    let create_revision = Write::create_revision(NewRevision {
         name: "lobby-1".into(),
         number: 1,
         template: json!({}).into(),
         cause: None,
     });
-    for action in [Action::AdoptPod(pod("a")), create_revision] {
+    for write in [Write::adopt_pod(&running("a")), create_revision] {
         let mut harness = Harness::new(|request, _| match request {
             _ if request.starts_with("GET") => (404, json!({"reason": "NotFound"})),
             _ => accepting(request, 0),
         });
-        let report = harness.carry_out(plan(vec![action])).await;
+        let report = harness.carry_out(plan(vec![write])).await;
         assert!(matches!(report.outcome, ApplyOutcome::Conflict(_)));
         assert_eq!(harness.sent(), [format!("GET {WORKLOAD}")]);
     }
@@ -193,11 +194,11 @@ async fn a_deleted_workload_adopts_no_orphan_and_gets_no_revision() {
 
 #[tokio::test(start_paused = true)]
 async fn no_guard_is_removed_if_the_workload_has_changed() {
-    let unguard = Action::GuardPod { pod: pod("a"), label: None, annotations: Vec::new() };
-    let delete_budget = Action::DeleteBudget { name: "budget".into() };
-    for action in [unguard, delete_budget] {
+    let unguard = Write::guard_pod(pod("a"), None, Vec::new());
+    let delete_budget = Write::delete_budget("budget".into());
+    for write in [unguard, delete_budget] {
         let mut harness = Harness::new(|_, _| (200, object("u", 4, 11)));
-        let report = harness.carry_out(plan(vec![action])).await;
+        let report = harness.carry_out(plan(vec![write])).await;
         assert!(matches!(report.outcome, ApplyOutcome::Conflict(_)));
         assert_eq!(harness.sent(), [format!("GET {WORKLOAD}")]);
     }

@@ -6,7 +6,7 @@ use super::{in_place, is_patch};
 use crate::api::HookPhase;
 use crate::observed::Gate;
 use crate::workload::tests::story::story;
-use crate::write::Action;
+use crate::write::{Change, Write};
 
 #[test]
 fn a_running_pod_whose_gate_was_never_opened_is_still_changed_with_its_gate_closed() {
@@ -26,9 +26,11 @@ fn a_running_pod_whose_gate_was_never_opened_is_still_changed_with_its_gate_clos
     assert!(matches!(story.pods()[0].gate, Gate::Closed(_)));
     assert_eq!(story.images(), "v2");
     assert_eq!(story.runs().len(), 1, "its PostInplace hook runs");
-    let position = |is_wanted: fn(&Action) -> bool| story.done.iter().position(is_wanted);
-    let opened = position(|action| matches!(action, Action::OpenGate(_)));
-    let closed = position(|action| matches!(action, Action::CloseGate { .. }));
+    let position = |is_wanted: fn(&Write) -> bool| story.done.iter().position(is_wanted);
+    let opened =
+        position(|action| matches!(action.change(), Change::SetGate { closed_for: None, .. }));
+    let closed =
+        position(|action| matches!(action.change(), Change::SetGate { closed_for: Some(_), .. }));
     assert!(opened < closed && closed < position(is_patch));
 }
 

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::is_patch;
 use crate::observed::Pod;
 use crate::workload::tests::story::{Story, story};
-use crate::write::Action;
+use crate::write::{Change, Write};
 
 #[test]
 fn a_hot_patch_restarts_nothing_and_is_tried_on_one_pod_first() {
@@ -218,8 +218,8 @@ fn a_pod_that_did_not_run_proves_nothing() {
     story.image("v2").settle();
     // The pod that does not run is patched, and the first one that does.
     assert_eq!(story.count(is_patch), 2);
-    let is_unchanged = |action: &Action| match action {
-        Action::PatchInPlace(patch) => patch.pod.version.is_some(),
+    let is_unchanged = |action: &Write| match action.change() {
+        Change::PatchInPlace(patch) => patch.pod.version.is_some(),
         _ => false,
     };
     assert_eq!(story.count(is_unchanged), 1);

@@ -11,9 +11,9 @@ use serde_json::json;
 
 use crate::api::{ContainerOrder, HookPhase};
 use crate::observed::{FirstStatus, Gate, Pod, PodPhase, Resize, RevisionName};
-use crate::workload::in_place::{Change, Completion, Patching, completion, patch_of};
+use crate::workload::in_place::{Completion, InPlaceChange, Patching, completion, patch_of};
 use crate::workload::tests::story::{Story, story};
-use crate::write::Action;
+use crate::write::{Change, Write};
 
 fn in_place(replicas: i32, spec: serde_json::Value) -> Story {
     let mut story =
@@ -22,8 +22,8 @@ fn in_place(replicas: i32, spec: serde_json::Value) -> Story {
     story
 }
 
-fn is_patch(action: &Action) -> bool {
-    matches!(action, Action::PatchInPlace(_))
+fn is_patch(action: &Write) -> bool {
+    matches!(action.change(), Change::PatchInPlace(_))
 }
 
 #[test]
@@ -35,11 +35,17 @@ fn a_pod_is_changed_in_three_writes() {
     assert_eq!(story.images(), "v2 v2 v2");
     assert_eq!(story.names(), names);
     let writes = story.count(|action| {
-        matches!(action, Action::CloseGate { .. } | Action::PatchInPlace(_) | Action::OpenGate(_))
+        matches!(
+            action.change(),
+            Change::SetGate { closed_for: Some(_), .. }
+                | Change::PatchInPlace(_)
+                | Change::SetGate { closed_for: None, .. }
+        )
     });
     assert_eq!(writes, 9);
     assert_eq!(
-        story.count(|action| matches!(action, Action::DeletePod(_) | Action::CreatePod(_))),
+        story
+            .count(|action| matches!(action.change(), Change::DeletePod(_) | Change::CreatePod(_))),
         0
     );
 }
@@ -70,7 +76,7 @@ fn the_change_follows_the_gate_immediately_unless_there_is_a_grace_period() {
         );
         story.image("v2").settle();
         let closing = story.count(
-            |action| matches!(action, Action::CloseGate { then, .. } if then.is_some() == follows),
+            |action| matches!(action.change(), Change::SetGate { closed_for: Some(_), then, .. } if then.is_some() == follows),
         );
         assert_eq!(closing, 1, "{grace}");
     }
@@ -107,7 +113,7 @@ fn a_pod_that_is_being_updated_gets_the_newest_target_without_a_second_hook() {
     story.kubelets_run = true;
     story.settle();
     assert_eq!(story.pods()[0].gate, Gate::Open);
-    assert_eq!(story.count(|action| matches!(action, Action::CreateHookRun(_))), 1);
+    assert_eq!(story.count(|action| matches!(action.change(), Change::CreateHookRun(_))), 1);
 }
 
 #[test]
@@ -208,19 +214,19 @@ fn resources_are_set_through_resize_and_a_revert_frees_a_pod_whose_resize_is_inf
     };
     let mut story = in_place(1, resources("1"));
     story.user(resources("2")).settle();
-    assert_eq!(story.count(|action| matches!(action, Action::ResizePod { .. })), 1);
+    assert_eq!(story.count(|action| matches!(action.change(), Change::ResizePod { .. })), 1);
     assert_eq!(story.pods()[0].gate, Gate::Open);
 
     let name = story.names()[0].clone();
     story.user(resources("900"));
-    while story.count(|action| matches!(action, Action::ResizePod { .. })) < 2 {
+    while story.count(|action| matches!(action.change(), Change::ResizePod { .. })) < 2 {
         story.reconcile();
     }
     story.edit_pod(&name, |pod| pod.resize = Resize::Infeasible("node has 8 cpus".to_owned()));
     story.settle();
     assert_eq!(story.condition("FailedUpdate").expect("condition").0, "ResizeNotPossible");
     story.user(resources("2"));
-    while story.count(|action| matches!(action, Action::ResizePod { .. })) < 3 {
+    while story.count(|action| matches!(action.change(), Change::ResizePod { .. })) < 3 {
         story.reconcile();
     }
     story.edit_pod(&name, |pod| pod.resize = Resize::Settled);
@@ -254,9 +260,9 @@ fn an_update_to_another_name_of_the_running_image_is_complete_after_the_restart(
         status.started_at = Some(Timestamp::UNIX_EPOCH);
     };
     set_container(&mut pod, "game:v1-retag", "old");
-    let wanted = Change {
+    let wanted = InPlaceChange {
         images: vec![(pod.containers[0].name.clone(), "game:v1".to_owned())],
-        ..Change::default()
+        ..InPlaceChange::default()
     };
     let (now, order) = (Timestamp::UNIX_EPOCH, ContainerOrder::DisOrdered);
     let patching = Patching::InPlace(order);
@@ -290,7 +296,7 @@ fn a_pod_that_has_not_started_gets_its_new_resources() {
         pod.ready_since = None;
     });
     story.user(with_cpu("2")).settle();
-    let resizes = story.count(|it| matches!(it, Action::ResizePod { .. }));
+    let resizes = story.count(|it| matches!(it.change(), Change::ResizePod { .. }));
     assert_eq!(resizes, 1);
     story.kubelets_run = true;
     story.settle();

@@ -5,10 +5,10 @@ use serde_json::json;
 use super::{delete_workload, grounds, guarded, has_finalizer, labeled};
 use crate::api::HookPhase;
 use crate::api::names::{GUARDED_LABEL, ORPHAN_FINALIZER};
+use crate::guard::Ground;
 use crate::observed::{Disruption, Pod, PodPhase};
 use crate::workload::tests::story::{Story, set, story};
 use crate::workload::{Ending, GuardedPlayers, Planned};
-use crate::write::Ground;
 
 /// Deletes the workload: each pod is deleted when its hook allows it, then the budget, then the workload.
 fn assert_deleted_after_the_last_match<K: Planned + serde::Serialize>(
@@ -82,7 +82,7 @@ fn an_orphaned_pod_is_not_deleted_even_if_its_hook_allows_it() {
     let names = story.names();
     story.edit_pod(&names[0], |pod| pod.controller = None);
     story.edit_pod(&names[1], |pod| pod.controller = None);
-    for action in plan.actions {
+    for action in plan.writes {
         story.carry_out(action);
     }
     assert_eq!(story.pods().len(), 2);

@@ -1,5 +1,6 @@
 //! What guards a pod: label, budget and finalizer, and the order in which they are set up and taken down.
 
+use crate::api::names;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::{Value, json};
 
@@ -7,15 +8,20 @@ use super::{delete_workload, guard_condition, guarded, has_finalizer, labeled};
 use crate::api::HookPhase;
 use crate::api::names::{GUARDED_LABEL, KEPT_HOOK_ANNOTATION, ORPHAN_FINALIZER};
 use crate::workload::tests::story::{Story, story};
-use crate::workload::{Attempt, GuardState, OtherBudget};
-use crate::write::Action;
+use crate::workload::{GuardState, OtherBudget};
+use crate::write::Attempt;
+use crate::write::{Change, Owned, Write};
 
 #[test]
 fn new_pods_have_the_label_from_the_start() {
     let mut story = story(2, guarded());
     story.settle();
     assert_eq!(labeled(&story), 2);
-    assert_eq!(story.count(|it| matches!(it, Action::GuardPod { .. })), 0, "no additional write");
+    assert_eq!(
+        story.count(|it| it.change().label(names::GUARDED_LABEL).is_some()),
+        0,
+        "no additional write"
+    );
     assert!(has_finalizer(&story) && story.budget.is_some());
     assert_eq!(guard_condition(&story), "PodsGuarded");
     assert_eq!(story.status().protection.expect("status").guarded, 2);
@@ -30,14 +36,13 @@ fn a_workload_that_is_not_guarded_needs_no_additional_write() {
         story.image("v2").settle();
         story.hooks_end("", HookPhase::Successful);
         story.settle();
-        let is_guard_action = |it: &Action| {
+        let is_guard_action = |it: &Write| {
             matches!(
-                it,
-                Action::ApplyBudget(_)
-                    | Action::ProbeGuard { .. }
-                    | Action::DeleteBudget { .. }
-                    | Action::GuardPod { .. }
-            )
+                it.change(),
+                Change::ApplyBudget(_)
+                    | Change::ProbeGuard { .. }
+                    | Change::Delete { kind: Owned::Budget, .. }
+            ) || it.change().label(names::GUARDED_LABEL).is_some()
         };
         assert_eq!(story.count(is_guard_action), 0);
         assert_eq!(story.status().protection, None);
@@ -53,8 +58,8 @@ fn new_guarded_pods_have_annotations_and_a_priority_class() {
         let mut story = story(1, spec);
         story.world.priority_class = Some("guarded".into());
         story.settle();
-        let mut pods = story.done.iter().filter_map(|action| match action {
-            Action::CreatePod(new) => Some(new.pod.parse()),
+        let mut pods = story.done.iter().filter_map(|action| match action.change() {
+            Change::CreatePod(new) => Some(new.pod.parse()),
             _ => None,
         });
         pods.next().expect("a pod")
@@ -95,8 +100,8 @@ fn an_in_place_update_keeps_the_guard_annotations() {
         story.user(template(Value::Null)).settle();
         story.hooks_end("", HookPhase::Successful);
         story.settle();
-        let patches = story.done.iter().filter_map(|action| match action {
-            Action::PatchInPlace(patch) => Some(&patch.annotations),
+        let patches = story.done.iter().filter_map(|action| match action.change() {
+            Change::PatchInPlace(patch) => Some(&patch.annotations),
             _ => None,
         });
         let patched = patches.flatten().find(|(key, _)| key == safe_to_evict);
@@ -224,7 +229,7 @@ fn a_refused_deletion_of_the_budget_is_shown() {
         let failures = &mut story.world.failures;
         failures.record(Attempt::DeleteBudget, "forbidden".into());
         let plan = story.plan();
-        let attempts = plan.actions.iter().filter_map(Attempt::of);
+        let attempts = plan.writes.iter().filter_map(Write::attempt);
         assert_eq!(attempts.collect::<Vec<_>>(), [Attempt::DeleteBudget]);
         let events = plan.events.iter().map(|it| it.reason.as_str());
         assert_eq!(events.collect::<Vec<_>>(), ["BudgetNotDeleted"]);

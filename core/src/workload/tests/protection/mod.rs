@@ -10,9 +10,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
 use crate::api::names::GUARD_FINALIZER;
+use crate::guard::Ground;
 use crate::workload::Planned;
 use crate::workload::tests::story::Story;
-use crate::write::{Action, Deletion, Ground};
+use crate::write::{Change, Deletion};
 
 fn guarded() -> Value {
     json!({
@@ -46,8 +47,8 @@ fn guard_condition<K: Planned + serde::Serialize>(story: &Story<K>) -> String {
 
 /// The grounds on which pods were deleted.
 fn grounds<K: Planned + serde::Serialize>(story: &Story<K>) -> Vec<Ground> {
-    let deletions = story.done.iter().filter_map(|action| match action {
-        Action::DeletePod(Deletion { ground, .. }) => Some(*ground),
+    let deletions = story.done.iter().filter_map(|action| match action.change() {
+        Change::DeletePod(Deletion { ground, .. }) => Some(*ground),
         _ => None,
     });
     deletions.collect()

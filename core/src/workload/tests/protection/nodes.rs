@@ -8,10 +8,11 @@ use serde_json::{Value, json};
 
 use super::{grounds, guarded};
 use crate::api::HookPhase;
+use crate::guard::Ground;
 use crate::observed::{Disruption, LostNode, MoveRequest, PodPhase, Taint};
 use crate::workload::Planned;
 use crate::workload::tests::story::{Story, set, story};
-use crate::write::{Action, Ground};
+use crate::write::{Change, Write};
 
 /// Moves two pods with `kubectl game move`. The budget allows one at a time, and both moves are canceled after the
 /// first pod is replaced. Returns the names of the replaced pods.
@@ -246,8 +247,8 @@ fn guarded_pods_are_deleted_when_kubernetes_gives_them_up_with_their_node() {
         let expected: &[Ground] = if deleted_after.is_some() { &[Ground::NodeLost] } else { &[] };
         assert_eq!(grounds(&story), expected, "{case}");
         // The precondition makes the deletion fail if the node has come back and its kubelet has changed the pod.
-        let has_precondition = |action: &Action| match action {
-            Action::DeletePod(deletion) => deletion.pod.version.is_some(),
+        let has_precondition = |action: &Write| match action.change() {
+            Change::DeletePod(deletion) => deletion.pod.version.is_some(),
             _ => true,
         };
         assert!(story.done.iter().all(has_precondition), "{case}");

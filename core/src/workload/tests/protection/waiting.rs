@@ -8,10 +8,10 @@ use super::{
 };
 use crate::api::names::GUARDED_LABEL;
 use crate::api::{GameDeployment, HookPhase, WaitReason};
+use crate::guard::Ground;
 use crate::observed::MoveRequest;
 use crate::workload::GuardState;
 use crate::workload::tests::story::{Story, set, story};
-use crate::write::Ground;
 
 #[test]
 fn a_failed_hook_is_run_again_at_growing_intervals() {

@@ -1,14 +1,16 @@
 //! The wait of a guarded pod, its mark and its time are three things: other clients may change the annotations of a pod
 //! at any time, and neither brings the deadline forward nor puts it off.
 
+use crate::api::names;
 use jiff::SignedDuration;
 use serde_json::json;
 
 use super::{grounds, with_deadline};
 use crate::api::HookPhase;
+use crate::guard::Ground;
 use crate::observed::Pod;
 use crate::workload::tests::story::{Story, set, story};
-use crate::write::{Action, Ground};
+use crate::write::Write;
 
 /// Two guarded pods with a deadline of an hour, one of which waits for its deletion. Returns the name of that pod.
 fn one_waits() -> (Story, String) {
@@ -263,8 +265,8 @@ fn a_wait_is_recorded_before_its_pod_is_marked() {
     story.settle();
     story.user(json!({"replicas": 1}));
     let plan = story.plan();
-    let is_mark = |action: &Action| matches!(action, Action::MarkDeleting { .. });
-    assert!(plan.actions.iter().any(is_mark));
+    let is_mark = |it: &Write| it.change().annotation(names::DELETING_ANNOTATION).is_some();
+    assert!(plan.writes.iter().any(is_mark));
     assert!(plan.status_first);
     let status = plan.status.expect("a status");
     assert_eq!(status.protection.expect("protection").waiting.len(), 1);

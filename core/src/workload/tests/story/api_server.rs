@@ -1,6 +1,7 @@
 //! The API server of a story: it carries out actions, or refuses them because their preconditions fail.
 
 use super::*;
+use crate::observed::time::rounded_down;
 
 impl<K: Planned + Serialize> Story<K> {
     pub(super) fn collect_garbage(&mut self) {
@@ -28,49 +29,46 @@ impl<K: Planned + Serialize> Story<K> {
         self.world.verdicts.insert(revision, verdict);
     }
 
-    pub fn carry_out(&mut self, action: Action) {
-        self.done.push(action.clone());
+    pub fn carry_out(&mut self, write: Write) {
+        self.done.push(write.clone());
         let (now, tick) = (self.world.now, self.tick());
-        if action.pod().is_some_and(|pod| !self.is_unchanged(pod)) {
-            self.refused.push(action);
+        if write.pod().is_some_and(|pod| !self.is_unchanged(pod)) {
+            self.refused.push(write);
             return;
         }
-        match action {
-            Action::PatchWorkload(patch) => self.patch_workload(patch),
-            Action::CreateRevision(NewRevision { name, number, template, .. }) => {
+        match write.change().clone() {
+            Change::PatchWorkload(patch) => self.patch_workload(patch),
+            Change::CreateRevision(NewRevision { name, number, template, .. }) => {
                 let uid = format!("uid-{name}");
                 let revision = Revision { name, uid, number, template, controlled: true };
                 self.world.revisions.push(Arc::new(revision));
             }
-            Action::RenumberRevision { name, number } => {
+            Change::RenumberRevision { name, number } => {
                 let revision =
                     self.world.revisions.iter_mut().find(|it| it.name == name).expect("revision");
                 Arc::make_mut(revision).number = number;
             }
-            Action::DeleteRevision { name, .. } => {
-                self.world.revisions.retain(|it| it.name != name)
-            }
-            Action::AdoptRevision { name, .. } => {
+            Change::AdoptRevision { name, .. } => {
                 let revisions = self.world.revisions.iter_mut();
                 for revision in revisions.filter(|it| it.name == name) {
                     Arc::make_mut(revision).controlled = true;
                 }
             }
-            Action::AdoptPod(pod) => {
+            Change::AdoptPod(pod) => {
                 let pod = self.pod(&pod).expect("pod");
                 pod.controller = Some("uid-game".to_owned());
                 (pod.marked_deleting, pod.waiting_since) = (false, None);
             }
-            Action::ReleasePod(pod) => {
+            Change::ReleasePod(pod) => {
                 let pod = self.pod(&pod).expect("pod");
                 pod.controller = None;
                 (pod.marked_deleting, pod.waiting_since) = (false, None);
             }
-            Action::DryRun { revision, .. } => {
+            Change::DryRun { revision, .. } => {
                 let refusal = self.quota_refusal().or_else(|| self.dry_run_refusal.clone());
                 self.record_verdict(revision, refusal);
             }
-            Action::CreatePod(new) => {
+            Change::CreatePod(new) => {
                 let refusal = self.quota_refusal();
                 self.record_verdict(new.revision.clone(), refusal.clone());
                 let World { failures, pods, .. } = &mut self.world;
@@ -84,53 +82,43 @@ impl<K: Planned + Serialize> Story<K> {
                     }
                 }
             }
-            Action::DeletePod(deletion) if self.slow_to_end => {
+            Change::DeletePod(deletion) if self.slow_to_end => {
                 self.pod(&deletion.pod).expect("pod").terminating = true;
             }
-            Action::DeletePod(Deletion { pod, .. }) | Action::ForceDeletePod(pod) => {
+            Change::DeletePod(Deletion { pod, .. }) | Change::ForceDeletePod(pod) => {
                 let position = self.position(&pod.uid).expect("pod");
                 self.world.pods.remove(position);
             }
-            Action::LabelPod { pod, labels } => {
+            Change::SetMetadata { pod, labels, annotations } => {
                 let pod = self.pod(&pod).expect("pod");
-                for (key, value) in labels {
-                    pod.labels.insert(key, value);
+                set_labels(pod, labels);
+                for (key, value) in annotations {
+                    set_annotation(pod, key, value);
                 }
             }
-            Action::GuardPod { pod, label, .. } => {
-                let labels = &mut self.pod(&pod).expect("pod").labels;
-                let key = names::GUARDED_LABEL.to_owned();
-                match label {
-                    Some(label) => labels.insert(key, label),
-                    None => labels.remove(&key),
-                };
-            }
-            Action::CreateClaim(new) => self.create_claim(&new, tick),
-            Action::OwnClaim(change) => self.own_claim(change),
-            Action::RequestMove { pod, requested } => {
+            Change::CreateClaim(new) => self.create_claim(&new, tick),
+            Change::OwnClaim(change) => self.own_claim(change),
+            Change::CreateHookRun(run) => self.create_run(*run, tick),
+            Change::Delete { kind, name, uid } => match kind {
+                Owned::Revision => self.world.revisions.retain(|it| it.name != name),
+                Owned::HookRun => {
+                    self.world.runs.retain(|run| run.metadata.uid.as_ref() != Some(&uid));
+                }
+                Owned::Budget => {
+                    self.budget = None;
+                    self.world.guard = Some(GuardState::NoBudget { times: 0 });
+                }
+            },
+            Change::SetGate { pod, closed_for: Some(_), .. } => {
                 let pod = self.pod(&pod).expect("pod");
-                pod.move_requested = requested.then_some(MoveRequest::NodeGoing);
-            }
-            Action::MarkDeleting { pod, since } => {
-                let pod = self.pod(&pod).expect("pod");
-                (pod.marked_deleting, pod.waiting_since) = (true, since);
-            }
-            Action::UnmarkDeleting(pod) => {
-                let pod = self.pod(&pod).expect("pod");
-                (pod.marked_deleting, pod.waiting_since) = (false, None);
-            }
-            Action::CreateHookRun(run) => self.create_run(*run, tick),
-            Action::DeleteHookRun { uid, .. } => {
-                self.world.runs.retain(|run| run.metadata.uid.as_ref() != Some(&uid));
-            }
-            Action::CloseGate { pod, .. } => {
-                let pod = self.pod(&pod).expect("pod");
-                pod.gate = Gate::Closed(Timestamp::from_second(now.as_second()).expect("time"));
+                pod.gate = Gate::Closed(rounded_down(now));
                 pod.ready_since = None;
             }
-            Action::OpenGate(pod) => self.pod(&pod).expect("pod").gate = Gate::Open,
-            Action::PatchInPlace(patch) => self.patch_pod(patch),
-            Action::ResizePod { pod, resources } => {
+            Change::SetGate { pod, closed_for: None, .. } => {
+                self.pod(&pod).expect("pod").gate = Gate::Open;
+            }
+            Change::PatchInPlace(patch) => self.patch_pod(patch),
+            Change::ResizePod { pod, resources } => {
                 let pod = self.pod(&pod).expect("pod");
                 for (name, wanted) in resources {
                     let container =
@@ -138,22 +126,15 @@ impl<K: Planned + Serialize> Story<K> {
                     container.resources = wanted.to_string().into();
                 }
             }
-            Action::FinishInPlace { pod, record } => {
-                self.pod(&pod).expect("pod").record = Some(Arc::new(record));
-            }
-            Action::ApplyBudget(budget) => {
+            Change::ApplyBudget(budget) => {
                 self.budget = Some(budget.budget);
                 self.world.guard = Some(self.probed());
             }
-            Action::ProbeGuard { .. } => {
+            Change::ProbeGuard { .. } => {
                 let was_missing = matches!(self.world.guard, Some(GuardState::NotInForce { .. }));
                 let state = self.probed();
                 let is_back = was_missing && matches!(state, GuardState::InForce { .. });
                 self.world.guard = (!is_back).then_some(state);
-            }
-            Action::DeleteBudget { .. } => {
-                self.budget = None;
-                self.world.guard = Some(GuardState::NoBudget { times: 0 });
             }
         }
     }
@@ -249,25 +230,39 @@ impl<K: Planned + Serialize> Story<K> {
         if !patch.images.is_empty() {
             pod.generation += 1;
         }
-        for (key, value) in patch.labels {
-            match value {
-                Some(value) => pod.labels.insert(key, value),
-                None => pod.labels.remove(&key),
-            };
-        }
+        set_labels(pod, patch.labels);
         for (key, value) in patch.annotations {
-            match key.as_str() {
-                names::DELETING_ANNOTATION => pod.marked_deleting = value.is_some(),
-                names::WAITING_SINCE_ANNOTATION => pod.waiting_since = None,
-                names::HOT_PATCH_ANNOTATION => pod.hot_patched = value.is_some(),
-                names::BCS_IN_PLACE_GRACE => pod.postponed = None,
-                _ => {
-                    let mark = value.map(|value| BTreeMap::from([(key, value)]));
-                    pod.sidecars.extend(mark.iter().flat_map(crate::observed::sidecar_marks));
-                }
-            }
+            set_annotation(pod, &key, value);
         }
         pod.record = Some(Arc::new(patch.record));
+    }
+}
+
+fn set_labels(pod: &mut Pod, labels: Vec<(String, Option<String>)>) {
+    for (key, value) in labels {
+        match value {
+            Some(value) => pod.labels.insert(key, value),
+            None => pod.labels.remove(&key),
+        };
+    }
+}
+
+fn set_annotation(pod: &mut Pod, key: &str, value: Option<String>) {
+    let time = |text: String| text.parse().expect("a time");
+    match key {
+        names::DELETING_ANNOTATION => pod.marked_deleting = value.is_some(),
+        names::WAITING_SINCE_ANNOTATION => pod.waiting_since = value.map(time),
+        names::HOT_PATCH_ANNOTATION => pod.hot_patched = value.is_some(),
+        names::BCS_IN_PLACE_GRACE => pod.postponed = None,
+        names::MOVE_ANNOTATION => pod.move_requested = value.map(|_| MoveRequest::NodeGoing),
+        names::IN_PLACE_RECORD => {
+            let record = value.map(|text| serde_json::from_str(&text).expect("a record"));
+            pod.record = record.map(Arc::new);
+        }
+        _ => {
+            let mark = value.map(|value| BTreeMap::from([(key.to_owned(), value)]));
+            pod.sidecars.extend(mark.iter().flat_map(crate::observed::sidecar_marks));
+        }
     }
 }
 

@@ -27,9 +27,9 @@ pub struct Story<K = GameDeployment> {
     pub object: K,
     pub world: World,
     /// The actions of all plans, in order, including those that were refused.
-    pub done: Vec<Action>,
+    pub done: Vec<Write>,
     /// Actions that were refused because their pod has changed since it was observed.
-    pub refused: Vec<Action>,
+    pub refused: Vec<Write>,
     /// Why the API server refuses dry runs.
     pub dry_run_refusal: Option<String>,
     /// How many pods a quota has room for.
@@ -143,17 +143,18 @@ impl<K: Planned + Serialize> Story<K> {
     pub fn reconcile(&mut self) -> bool {
         let plan = self.plan();
         let (before, after): (Vec<_>, Vec<_>) =
-            plan.actions.into_iter().partition(|action| action.phase() == Phase::Before);
+            plan.writes.into_iter().partition(|action| action.phase() == Phase::Before);
         let mut changed = !before.is_empty() || !after.is_empty() || plan.status.is_some();
         self.taken = self.names().into_iter().chain(self.runs()).collect();
         before.into_iter().for_each(|action| self.carry_out(action));
         if let Some(status) = plan.status {
             *self.object.status_mut() = Some(status);
         }
-        let deletes = |it: &Action| matches!(it, Action::DeletePod(_) | Action::ForceDeletePod(_));
+        let deletes =
+            |it: &Write| matches!(it.change(), Change::DeletePod(_) | Change::ForceDeletePod(_));
         let leaves_garbage = after.iter().any(deletes);
-        let backs_off = after.iter().any(|action| match action {
-            Action::DeletePod(it) => it.reason == DeletionReason::EndedAtOnce,
+        let backs_off = after.iter().any(|action| match action.change() {
+            Change::DeletePod(it) => it.reason == DeletionReason::EndedAtOnce,
             _ => false,
         });
         if backs_off {

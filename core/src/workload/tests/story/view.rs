@@ -63,7 +63,7 @@ impl<K: Planned + Serialize> Story<K> {
     }
 
     /// The number of actions in [`Story::done`] for which `is_counted` is true.
-    pub fn count(&self, is_counted: impl Fn(&Action) -> bool) -> usize {
+    pub fn count(&self, is_counted: impl Fn(&Write) -> bool) -> usize {
         self.done.iter().filter(|action| is_counted(action)).count()
     }
 

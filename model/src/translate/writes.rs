@@ -1,4 +1,4 @@
-//! Translates the planner's actions into writes of the model.
+//! Translates the planner's writes into those of the model.
 
 use std::rc::Rc;
 
@@ -6,6 +6,7 @@ use gamekeeper_core::api::HookRun;
 use gamekeeper_core::api::names::{self, HookPoint};
 use gamekeeper_core::observed;
 use gamekeeper_core::write;
+use gamekeeper_core::write::Owned;
 use kube::ResourceExt;
 use serde_json::Value;
 
@@ -13,8 +14,8 @@ use super::naming::*;
 use super::{Translator, View};
 use crate::state::*;
 
-/// The pod as it was observed, if the action requires it to be unchanged since.
-fn unchanged(pod: &write::PodRef, view: &View) -> Unchanged {
+/// The pod as it was observed, if the write requires it to be unchanged since.
+fn unchanged(pod: &observed::PodRef, view: &View) -> Unchanged {
     pod.version?;
     let uid = parse_uid(&pod.uid);
     let seen = view.pods.iter().find(|it| it.uid == uid)?;
@@ -38,60 +39,70 @@ fn budget_of(budget: &Value) -> Budget {
 }
 
 impl Translator {
-    /// Translates an action. `view` is what the caches showed when it was planned.
-    pub fn write(&self, action: &write::Action, view: &View) -> Write {
-        use write::Action;
+    /// Translates a write. `view` is what the caches showed when it was planned.
+    pub fn write(&self, change: &write::Change, view: &View) -> Write {
+        use write::Change;
         let rev = |name: &str| self.revision_of(name).expect("a revision");
-        match action {
-            Action::PatchWorkload(patch) => Write::Workload(self.workload_change(patch)),
-            Action::CreateRevision(it) => Write::CreateRevision(rev(&it.name)),
-            Action::RenumberRevision { name, .. } => Write::RenumberRevision(rev(name)),
-            Action::DeleteRevision { name, .. } => Write::DeleteRevision(rev(name)),
-            Action::DryRun { revision, .. } => Write::DryRun(rev(revision)),
-            Action::CreatePod(new) => self.created_pod(new),
-            Action::DeletePod(it) => {
+        match change {
+            Change::PatchWorkload(patch) => Write::Workload(self.workload_change(patch)),
+            Change::CreateRevision(it) => Write::CreateRevision(rev(&it.name)),
+            Change::RenumberRevision { name, .. } => Write::RenumberRevision(rev(name)),
+            Change::DryRun { revision, .. } => Write::DryRun(rev(revision)),
+            Change::CreatePod(new) => self.created_pod(new),
+            Change::DeletePod(it) => {
                 Write::DeletePod(parse_uid(&it.pod.uid), it.reason, unchanged(&it.pod, view))
             }
-            Action::MarkDeleting { pod, since } => {
-                Write::Mark(parse_uid(&pod.uid), since.map(time_of))
-            }
-            Action::GuardPod { pod, label, .. } => {
-                Write::Label(parse_uid(&pod.uid), label.is_some())
-            }
+            Change::SetMetadata { pod, .. } => self.metadata(change, pod, view),
             // In the model, the check whether the guard is in force is part of this write.
-            Action::ApplyBudget(it) => Write::Budget(Some(budget_of(&it.budget))),
-            Action::DeleteBudget { .. } => Write::Budget(None),
-            Action::RequestMove { pod, requested } => {
-                Write::RequestMove(parse_uid(&pod.uid), *requested)
-            }
-            Action::UnmarkDeleting(pod) => Write::Unmark(parse_uid(&pod.uid)),
-            Action::CreateHookRun(run) => Write::CreateRun(self.run_id(run)),
-            Action::DeleteHookRun { name, uid } => {
-                let runs = view.runs.iter().map(|run| &run.id);
-                let mut runs = runs.filter(|id| run_uid(id) == *uid);
-                let id = runs.next().unwrap_or_else(|| panic!("no run {name}"));
-                Write::DeleteRun(id.clone())
-            }
-            Action::CloseGate { pod, revision, then } => {
+            Change::ApplyBudget(it) => Write::Budget(Some(budget_of(&it.budget))),
+            Change::CreateHookRun(run) => Write::CreateRun(self.run_id(run)),
+            Change::Delete { kind, name, uid } => match kind {
+                Owned::Revision => Write::DeleteRevision(rev(name)),
+                Owned::Budget => Write::Budget(None),
+                Owned::HookRun => {
+                    let runs = view.runs.iter().map(|run| &run.id);
+                    let mut runs = runs.filter(|id| run_uid(id) == *uid);
+                    let id = runs.next().unwrap_or_else(|| panic!("no run {name}"));
+                    Write::DeleteRun(id.clone())
+                }
+            },
+            Change::SetGate { pod, closed_for: Some(revision), then } => {
                 let then = then.as_ref().map(|it| Box::new(self.patch(it, view)));
                 let seen = unchanged(pod, view);
                 Write::CloseGate(parse_uid(&pod.uid), rev(revision), then, seen)
             }
-            Action::OpenGate(pod) => Write::OpenGate(parse_uid(&pod.uid)),
-            Action::PatchInPlace(patch) => Write::Patch(Box::new(self.patch(patch, view))),
-            Action::FinishInPlace { pod, record } => {
-                let seen = unchanged(pod, view);
-                Write::Finish(parse_uid(&pod.uid), self.record_of(record), seen)
-            }
-            Action::AdoptPod(pod) => Write::Adopt(parse_uid(&pod.uid)),
-            Action::AdoptRevision { .. }
-            | Action::ReleasePod(_)
-            | Action::ResizePod { .. }
-            | Action::ForceDeletePod(_)
-            | Action::LabelPod { .. }
-            | Action::CreateClaim(_)
-            | Action::OwnClaim(_)
-            | Action::ProbeGuard { .. } => panic!("not part of the model: {action:?}"),
+            Change::SetGate { pod, closed_for: None, .. } => Write::OpenGate(parse_uid(&pod.uid)),
+            Change::PatchInPlace(patch) => Write::Patch(Box::new(self.patch(patch, view))),
+            Change::AdoptPod(pod) => Write::Adopt(parse_uid(&pod.uid)),
+            Change::AdoptRevision { .. }
+            | Change::ReleasePod(_)
+            | Change::ResizePod { .. }
+            | Change::ForceDeletePod(_)
+            | Change::CreateClaim(_)
+            | Change::OwnClaim(_)
+            | Change::ProbeGuard { .. } => panic!("not part of the model: {change:?}"),
+        }
+    }
+
+    /// Translates a change of labels and annotations. Each such write of the planner has one purpose.
+    fn metadata(&self, change: &write::Change, pod: &observed::PodRef, view: &View) -> Write {
+        let uid = parse_uid(&pod.uid);
+        if let Some(label) = change.label(names::GUARDED_LABEL) {
+            return Write::Label(uid, label.is_some());
+        }
+        if let Some(requested) = change.annotation(names::MOVE_ANNOTATION) {
+            return Write::RequestMove(uid, requested.is_some());
+        }
+        if let Some(Some(record)) = change.annotation(names::IN_PLACE_RECORD) {
+            let record = serde_json::from_str(record).expect("a record");
+            return Write::Finish(uid, self.record_of(&record), unchanged(pod, view));
+        }
+        let since = change.annotation(names::WAITING_SINCE_ANNOTATION).flatten();
+        let since = since.map(|it| time_of(it.parse().expect("a time")));
+        match change.annotation(names::DELETING_ANNOTATION) {
+            Some(Some(_)) => Write::Mark(uid, since),
+            Some(None) => Write::Unmark(uid),
+            None => panic!("not part of the model: {change:?}"),
         }
     }
 

@@ -1,43 +1,249 @@
-//! The bodies of writes: pure functions from actions to JSON.
+//! The requests of writes: pure functions from a change to a path and a body.
 //!
 //! A patch contains preconditions, so that a decision on old data fails instead of doing harm. A patch of a pod names
 //! the pod's uid, and a patch of the workload names the workload's resourceVersion. A pod's resourceVersion changes
 //! with each status that the kubelet writes, so it is a precondition only if such a change makes the decision invalid.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::Resource;
 use serde_json::{Map, Value, json};
 
-use super::Target;
-use gamekeeper_core::api::names;
-use gamekeeper_core::observed::InPlaceRecord;
-use gamekeeper_core::observed::time::rounded_down;
-use gamekeeper_core::write::{
-    ClaimOwnership, ImageChange, InPlacePatch, NewRevision, PodRef, WorkloadPatch,
-};
+use super::{Change, ClaimOwnership, ImageChange, InPlacePatch, NewRevision, Owned, WorkloadPatch};
+use crate::api::names::{self, WorkloadKind};
+use crate::go_json;
+use crate::observed::time::rounded_down;
+use crate::observed::{Kind, PodRef};
 
-/// A strategic merge patch of a pod's annotations. An annotation whose value is None is removed.
-pub(super) fn annotate(uid: &str, annotations: &[(&str, Option<&str>)]) -> Value {
-    let annotations: Map<String, Value> =
-        annotations.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
-    json!({"metadata": {"uid": uid, "annotations": annotations}})
+/// The workload that a plan was made for, as far as requests name it.
+#[derive(Clone, Debug)]
+pub struct Owner {
+    /// Its kind.
+    pub kind: WorkloadKind,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+    /// Its resourceVersion, which changes with each write to it.
+    pub resource_version: String,
+    /// The labels of its selector. Its revisions have these labels, too.
+    pub selector_labels: BTreeMap<String, String>,
 }
 
-/// A strategic merge patch of a pod's labels.
-pub(super) fn label(uid: &str, labels: &[(String, String)]) -> Value {
-    let labels: Map<String, Value> =
-        labels.iter().map(|(key, value)| (key.clone(), json!(value))).collect();
-    json!({"metadata": {"uid": uid, "labels": labels}})
+impl Owner {
+    /// The path of the workload.
+    pub fn path(&self) -> String {
+        Kind::from(self.kind).path(&self.namespace, &self.name)
+    }
+
+    fn owner_reference(&self) -> Value {
+        json!(self.kind.owner_reference(&self.name, &self.uid))
+    }
+
+    fn about<'a>(&'a self, kind: Kind, name: &'a str, uid: &'a str) -> Requested<'a> {
+        Requested { owner: self, kind, name, uid }
+    }
+
+    fn about_pod<'a>(&'a self, pod: &'a PodRef) -> Requested<'a> {
+        self.about(Kind::Pod, &pod.name, &pod.uid)
+    }
+
+    fn about_budget(&self, name: &str, verb: Verb) -> Request {
+        let collection = PodDisruptionBudget::url_path(&(), Some(&self.namespace));
+        let object = Object { kind: None, name: name.to_owned(), uid: String::new() };
+        Request { object, path: format!("{collection}/{name}"), verb }
+    }
 }
 
-/// A strategic merge patch that guards a pod, or ends its guard if `label` is None.
-pub(super) fn guard(uid: &str, label: Option<&str>, annotations: &[(&str, Option<&str>)]) -> Value {
-    let mut patch = annotate(uid, annotations);
-    patch["metadata"]["labels"] = json!({names::GUARDED_LABEL: label});
-    patch
+/// A request to the API server.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Request {
+    /// The object that it is about.
+    pub object: Object,
+    /// The path: that of the collection, if an object is created.
+    pub path: String,
+    /// What is asked.
+    pub verb: Verb,
+}
+
+/// The object that a request is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Object {
+    /// Its kind; None if objects of that kind are not watched.
+    pub kind: Option<Kind>,
+    /// Its name.
+    pub name: String,
+    /// Its uid; empty if it is created, or not known.
+    pub uid: String,
+}
+
+/// What a request asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verb {
+    /// Create an object with this body.
+    Create(Vec<u8>),
+    /// Check whether this object could be created.
+    DryRunCreate(Vec<u8>),
+    /// Patch the object.
+    Patch(Content, Vec<u8>),
+    /// Apply the object on the server's side.
+    Apply(Vec<u8>),
+    /// Delete the object with the request's uid and, if it is given, this resourceVersion.
+    Delete(Option<u64>),
+    /// Delete a Terminating pod without waiting for its node.
+    ForceDelete,
+    /// Delete the object, whatever its uid.
+    DeleteAny,
+    /// Check whether the object could be deleted.
+    DryRunDelete,
+}
+
+/// The content type of a patch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// A JSON merge patch.
+    MergePatch,
+    /// A strategic merge patch.
+    StrategicPatch,
+    /// A JSON patch.
+    JsonPatch,
+}
+
+impl Change {
+    /// The request that makes the change for its owner, if it is sent now.
+    pub fn request(&self, owner: &Owner, now: Timestamp) -> Request {
+        match self {
+            Change::PatchWorkload(patch) => {
+                let body = workload(patch, &owner.resource_version);
+                owner.about(owner.kind.into(), &owner.name, &owner.uid).merge(&body)
+            }
+            Change::CreateRevision(new) => {
+                let body = go_json::to_bytes(&revision(new, owner));
+                owner.about(Kind::Revision, &new.name, "").create(body)
+            }
+            Change::RenumberRevision { name, number } => {
+                owner.about(Kind::Revision, name, "").merge(&json!({"revision": number}))
+            }
+            Change::AdoptRevision { name, uid } => {
+                owner.about(Kind::Revision, name, uid).patch("", &adopt(uid, owner))
+            }
+            Change::AdoptPod(pod) => owner.about_pod(pod).patch("", &adopt_pod(&pod.uid, owner)),
+            Change::ReleasePod(pod) => owner.about_pod(pod).patch("", &release(&pod.uid, owner)),
+            Change::DryRun { pod, .. } => {
+                let verb = Verb::DryRunCreate(pod.to_string().into_bytes());
+                owner.about(Kind::Pod, "", "").to_collection(verb)
+            }
+            Change::CreatePod(new) => {
+                owner.about(Kind::Pod, &new.name, "").create(new.pod.text().as_bytes().to_vec())
+            }
+            Change::DeletePod(it) => {
+                owner.about_pod(&it.pod).to_object("", Verb::Delete(it.pod.version))
+            }
+            Change::ForceDeletePod(pod) => owner.about_pod(pod).to_object("", Verb::ForceDelete),
+            Change::SetMetadata { pod, labels, annotations } => {
+                owner.about_pod(pod).patch("", &metadata(pod, labels, annotations))
+            }
+            Change::CreateClaim(new) => {
+                owner.about(Kind::Claim, &new.name, "").create(new.claim.to_string().into_bytes())
+            }
+            Change::OwnClaim(change) => {
+                owner.about(Kind::Claim, &change.name, &change.uid).patch("", &claim_owners(change))
+            }
+            Change::CreateHookRun(run) => {
+                let name = run.metadata.name.as_deref().unwrap_or_default();
+                owner.about(Kind::HookRun, name, "").create(json!(run).to_string().into_bytes())
+            }
+            Change::Delete { kind: Owned::Revision, name, uid } => {
+                owner.about(Kind::Revision, name, uid).to_object("", Verb::Delete(None))
+            }
+            Change::Delete { kind: Owned::HookRun, name, uid } => {
+                owner.about(Kind::HookRun, name, uid).to_object("", Verb::Delete(None))
+            }
+            Change::Delete { kind: Owned::Budget, name, .. } => {
+                owner.about_budget(name, Verb::DeleteAny)
+            }
+            Change::SetGate { pod, closed_for, .. } => {
+                owner.about_pod(pod).patch("/status", &gate(pod, closed_for.as_deref(), now))
+            }
+            Change::PatchInPlace(patch) => {
+                let body = in_place(patch).to_string().into_bytes();
+                owner.about_pod(&patch.pod).to_object("", Verb::Patch(Content::JsonPatch, body))
+            }
+            Change::ResizePod { pod, resources } => {
+                owner.about_pod(pod).patch("/resize", &resize(&pod.uid, resources))
+            }
+            Change::ApplyBudget(it) => {
+                let body = it.budget.to_string().into_bytes();
+                owner.about_budget(&it.name, Verb::Apply(body))
+            }
+            Change::ProbeGuard { budget } => owner.about_budget(budget, Verb::DryRunDelete),
+        }
+    }
+}
+
+/// A request about an object of a kind that is watched.
+struct Requested<'a> {
+    owner: &'a Owner,
+    kind: Kind,
+    name: &'a str,
+    uid: &'a str,
+}
+
+impl Requested<'_> {
+    fn create(self, body: Vec<u8>) -> Request {
+        self.to_collection(Verb::Create(body))
+    }
+
+    fn merge(self, body: &Value) -> Request {
+        self.to_object("", Verb::Patch(Content::MergePatch, body.to_string().into_bytes()))
+    }
+
+    fn patch(self, subresource: &str, body: &Value) -> Request {
+        let verb = Verb::Patch(Content::StrategicPatch, body.to_string().into_bytes());
+        self.to_object(subresource, verb)
+    }
+
+    fn to_collection(&self, verb: Verb) -> Request {
+        let path = self.kind.collection(Some(&self.owner.namespace));
+        Request { object: self.object(), path, verb }
+    }
+
+    fn to_object(&self, subresource: &str, verb: Verb) -> Request {
+        let path = self.kind.path(&self.owner.namespace, self.name) + subresource;
+        Request { object: self.object(), path, verb }
+    }
+
+    fn object(&self) -> Object {
+        let (name, uid) = (self.name.to_owned(), self.uid.to_owned());
+        Object { kind: Some(self.kind), name, uid }
+    }
+}
+
+/// A strategic merge patch of a pod's labels and annotations.
+fn metadata(
+    pod: &PodRef,
+    labels: &[(String, Option<String>)],
+    annotations: &[(&str, Option<String>)],
+) -> Value {
+    let mut metadata = json!({"uid": pod.uid});
+    require_version(&mut metadata, pod);
+    if !labels.is_empty() {
+        let labels = labels.iter().map(|(key, value)| (key.clone(), json!(value)));
+        metadata["labels"] = labels.collect::<Map<_, _>>().into();
+    }
+    if !annotations.is_empty() {
+        let annotations = annotations.iter().map(|(key, value)| ((*key).to_owned(), json!(value)));
+        metadata["annotations"] = annotations.collect::<Map<_, _>>().into();
+    }
+    json!({"metadata": metadata})
 }
 
 /// A strategic merge patch of a claim's owner references.
-pub(super) fn claim_owners(change: &ClaimOwnership) -> Value {
+fn claim_owners(change: &ClaimOwnership) -> Value {
     let removed = change.remove.iter();
     let removed = removed.map(|uid| json!({"$patch": "delete", "uid": uid}));
     let references: Vec<Value> = change.add.iter().cloned().chain(removed).collect();
@@ -45,14 +251,14 @@ pub(super) fn claim_owners(change: &ClaimOwnership) -> Value {
 }
 
 /// A strategic merge patch that makes the workload the controller of an orphan.
-pub(super) fn adopt(uid: &str, target: &Target) -> Value {
-    json!({"metadata": {"uid": uid, "ownerReferences": [target.owner_reference()]}})
+fn adopt(uid: &str, owner: &Owner) -> Value {
+    json!({"metadata": {"uid": uid, "ownerReferences": [owner.owner_reference()]}})
 }
 
 /// A strategic merge patch that adds the workload's owner reference to a pod. What the pod shows of an earlier wait for
 /// its deletion, in this workload or another one, is removed.
-pub(super) fn adopt_pod(uid: &str, target: &Target) -> Value {
-    let mut body = adopt(uid, target);
+fn adopt_pod(uid: &str, owner: &Owner) -> Value {
+    let mut body = adopt(uid, owner);
     body["metadata"]["annotations"] = no_wait();
     body
 }
@@ -63,8 +269,8 @@ fn no_wait() -> Value {
 
 /// A strategic merge patch that removes the workload's owner reference, the label of the guard, and what a pod shows of
 /// its wait for its deletion.
-pub(super) fn release(uid: &str, target: &Target) -> Value {
-    let removed = json!({"$patch": "delete", "uid": target.uid});
+fn release(uid: &str, owner: &Owner) -> Value {
+    let removed = json!({"$patch": "delete", "uid": owner.uid});
     let labels = json!({names::GUARDED_LABEL: null});
     json!({
         "metadata": {
@@ -74,14 +280,14 @@ pub(super) fn release(uid: &str, target: &Target) -> Value {
 }
 
 /// Makes a patch with this metadata fail if the pod must be unchanged and is not.
-pub(super) fn require_version(metadata: &mut Value, pod: &PodRef) {
+fn require_version(metadata: &mut Value, pod: &PodRef) {
     if let Some(version) = pod.version {
         metadata["resourceVersion"] = json!(version.to_string());
     }
 }
 
 /// A strategic merge patch of a pod's status that closes the gate for a revision, or opens it.
-pub(super) fn gate(pod: &PodRef, closed_for: Option<&str>, now: Timestamp) -> Value {
+fn gate(pod: &PodRef, closed_for: Option<&str>, now: Timestamp) -> Value {
     let (status, reason, message) = match closed_for {
         Some(revision) => {
             let message = format!("updated in place to {revision}");
@@ -101,13 +307,8 @@ pub(super) fn gate(pod: &PodRef, closed_for: Option<&str>, now: Timestamp) -> Va
     json!({"metadata": metadata, "status": {"conditions": [condition]}})
 }
 
-/// The value of the annotation that records an in-place update.
-pub(super) fn record_text(record: &InPlaceRecord) -> String {
-    serde_json::to_string(record).unwrap_or_default()
-}
-
 /// The JSON patch of an in-place update.
-pub(super) fn in_place(patch: &InPlacePatch) -> Value {
+fn in_place(patch: &InPlacePatch) -> Value {
     let revision_path = path("labels", names::REVISION_LABEL);
     let mut ops = vec![
         test("/metadata/uid", json!(patch.pod.uid)),
@@ -129,8 +330,7 @@ pub(super) fn in_place(patch: &InPlacePatch) -> Value {
         ops.push(test("/metadata/annotations", Value::Null));
         ops.push(add("/metadata/annotations", json!({})));
     }
-    let record = record_text(&patch.record);
-    let record = (names::IN_PLACE_RECORD.to_owned(), Some(record));
+    let record = (names::IN_PLACE_RECORD.to_owned(), Some(patch.record.text()));
     let labels = patch.labels.iter().map(|entry| ("labels", entry));
     let annotations = patch.annotations.iter().chain([&record]);
     for (map, (key, value)) in labels.chain(annotations.map(|entry| ("annotations", entry))) {
@@ -169,7 +369,7 @@ fn path(map: &str, key: &str) -> String {
 }
 
 /// A strategic merge patch for the resize subresource.
-pub(super) fn resize(uid: &str, resources: &[(String, Value)]) -> Value {
+fn resize(uid: &str, resources: &[(String, Value)]) -> Value {
     let containers: Vec<Value> = resources
         .iter()
         .map(|(name, resources)| json!({"name": name, "resources": resources}))
@@ -178,9 +378,9 @@ pub(super) fn resize(uid: &str, resources: &[(String, Value)]) -> Value {
 }
 
 /// The new ControllerRevision.
-pub(super) fn revision(new: &NewRevision, target: &Target) -> Value {
+fn revision(new: &NewRevision, owner: &Owner) -> Value {
     let mut labels: Map<String, Value> =
-        target.selector_labels.iter().map(|(key, value)| (key.clone(), json!(value))).collect();
+        owner.selector_labels.iter().map(|(key, value)| (key.clone(), json!(value))).collect();
     labels.insert(names::REVISION_LABEL.to_owned(), json!(new.name));
     let mut template = new.template.parse();
     if let Some(fields) = template.as_object_mut() {
@@ -194,10 +394,10 @@ pub(super) fn revision(new: &NewRevision, target: &Target) -> Value {
         "kind": "ControllerRevision",
         "metadata": {
             "name": new.name,
-            "namespace": target.namespace,
+            "namespace": owner.namespace,
             "labels": labels,
             "annotations": annotations,
-            "ownerReferences": [target.owner_reference()],
+            "ownerReferences": [owner.owner_reference()],
         },
         "data": {"spec": {"template": template}},
         "revision": new.number,
@@ -205,7 +405,7 @@ pub(super) fn revision(new: &NewRevision, target: &Target) -> Value {
 }
 
 /// A merge patch of the workload itself.
-pub(super) fn workload(patch: &WorkloadPatch, resource_version: &str) -> Value {
+fn workload(patch: &WorkloadPatch, resource_version: &str) -> Value {
     let mut body = json!({"metadata": {"resourceVersion": resource_version}});
     if !patch.annotations.is_empty() {
         let annotations: Map<String, Value> =
@@ -232,7 +432,8 @@ pub(super) fn workload(patch: &WorkloadPatch, resource_version: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gamekeeper_core::api::names::HookPoint;
+    use crate::api::names::HookPoint;
+    use crate::observed::InPlaceRecord;
 
     fn patch() -> InPlacePatch {
         InPlacePatch {

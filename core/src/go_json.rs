@@ -12,7 +12,7 @@ use serde_json::ser::Formatter;
 
 /// Compact JSON with sorted keys. `<`, `>`, `&`, U+2028 and U+2029 are escaped, and numbers are written as Go writes
 /// them.
-pub(crate) fn to_bytes(value: &Value) -> Vec<u8> {
+pub fn to_bytes(value: &Value) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, Go);
     // Writing a value to memory cannot fail.

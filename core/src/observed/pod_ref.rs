@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use crate::observed::Pod;
+use super::Pod;
 
 /// The pod that an action concerns. Its fields are preconditions of the write.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

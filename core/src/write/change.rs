@@ -1,0 +1,241 @@
+//! What writes change.
+
+use serde_json::Value;
+
+use super::{Budget, ClaimOwnership, NewClaim, NewPod, NewRevision, WorkloadPatch};
+use crate::api::HookRun;
+use crate::guard::Ground;
+use crate::observed::{InPlaceRecord, Pod, PodRef};
+
+/// What one write (or dry run) changes.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// Patch the workload itself, with its resourceVersion as a precondition.
+    PatchWorkload(WorkloadPatch),
+    /// Create a ControllerRevision.
+    CreateRevision(NewRevision),
+    /// Give the highest number to a revision that is used again.
+    RenumberRevision {
+        /// Its name.
+        name: String,
+        /// The number.
+        number: i64,
+    },
+    /// Adopt an orphaned revision.
+    AdoptRevision {
+        /// Its name.
+        name: String,
+        /// Its uid, a precondition.
+        uid: String,
+    },
+    /// Adopt an orphaned pod.
+    AdoptPod(PodRef),
+    /// Release a pod that the selector no longer matches.
+    ReleasePod(PodRef),
+    /// Check with a strict server-side dry run whether the API server would create a pod of this revision.
+    DryRun {
+        /// The revision's name.
+        revision: String,
+        /// The pod as it would be created.
+        pod: Value,
+    },
+    /// Create a pod.
+    CreatePod(NewPod),
+    /// Delete a pod. [`guard`](crate::guard) decides when.
+    DeletePod(Deletion),
+    /// Force the deletion of a Terminating pod that cannot terminate because its node is lost.
+    ForceDeletePod(PodRef),
+    /// Set or remove labels and annotations of a pod.
+    SetMetadata {
+        /// The pod.
+        pod: PodRef,
+        /// Labels to set, or (None) to remove.
+        labels: Vec<(String, Option<String>)>,
+        /// Annotations to set, or (None) to remove.
+        annotations: Vec<(&'static str, Option<String>)>,
+    },
+    /// Create a volume claim.
+    CreateClaim(NewClaim),
+    /// Change the owners of a claim.
+    OwnClaim(ClaimOwnership),
+    /// Create a HookRun.
+    CreateHookRun(Box<HookRun>),
+    /// Delete an object that the owner no longer needs.
+    Delete {
+        /// What it is.
+        kind: Owned,
+        /// Its name.
+        name: String,
+        /// Its uid, a precondition; empty for a budget.
+        uid: String,
+    },
+    /// Set the condition of the readiness gate.
+    SetGate {
+        /// The pod.
+        pod: PodRef,
+        /// The revision that the gate is closed for (False), which begins an in-place update; None opens it (True).
+        closed_for: Option<String>,
+        /// The change that follows immediately if there is no grace period. If the process ends in between, the next
+        /// plan continues from the closed gate.
+        then: Option<Box<InPlacePatch>>,
+    },
+    /// Change a running pod in one write: an in-place update or a hot patch.
+    PatchInPlace(InPlacePatch),
+    /// Set a container's resources through the resize subresource.
+    ResizePod {
+        /// The pod.
+        pod: PodRef,
+        /// Resources by container.
+        resources: Vec<(String, Value)>,
+    },
+    /// Create, or restore, the PodDisruptionBudget that guards the workload's pods.
+    ApplyBudget(Budget),
+    /// Dry-run the deletion of this budget. The API server's refusal shows that the policy is in force, and that
+    /// the budget exists.
+    ProbeGuard {
+        /// The budget's name.
+        budget: String,
+    },
+}
+
+/// Objects of a workload that its plans delete, apart from pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owned {
+    /// A ControllerRevision beyond the history limit.
+    Revision,
+    /// A HookRun that no rule needs.
+    HookRun,
+    /// The PodDisruptionBudget, which no longer guards any pod.
+    Budget,
+}
+
+impl Change {
+    /// The pod that is changed.
+    pub fn pod(&self) -> Option<&PodRef> {
+        match self {
+            Change::DeletePod(it) => Some(&it.pod),
+            Change::PatchInPlace(it) => Some(&it.pod),
+            Change::AdoptPod(pod)
+            | Change::ReleasePod(pod)
+            | Change::ForceDeletePod(pod)
+            | Change::SetMetadata { pod, .. }
+            | Change::SetGate { pod, .. }
+            | Change::ResizePod { pod, .. } => Some(pod),
+            Change::PatchWorkload(_)
+            | Change::CreateRevision(_)
+            | Change::RenumberRevision { .. }
+            | Change::AdoptRevision { .. }
+            | Change::DryRun { .. }
+            | Change::CreatePod(_)
+            | Change::CreateClaim(_)
+            | Change::OwnClaim(_)
+            | Change::CreateHookRun(_)
+            | Change::Delete { .. }
+            | Change::ApplyBudget(_)
+            | Change::ProbeGuard { .. } => None,
+        }
+    }
+
+    /// The new value of a pod's label, if this changes nothing but labels and annotations; None in it removes the label.
+    pub fn label(&self, key: &str) -> Option<Option<&str>> {
+        let Change::SetMetadata { labels, .. } = self else {
+            return None;
+        };
+        labels.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_deref())
+    }
+
+    /// The same for an annotation.
+    pub fn annotation(&self, key: &str) -> Option<Option<&str>> {
+        let Change::SetMetadata { annotations, .. } = self else {
+            return None;
+        };
+        annotations.iter().find(|(name, _)| *name == key).map(|(_, value)| value.as_deref())
+    }
+}
+
+/// A pod to delete, and why.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Deletion {
+    /// The pod.
+    pub pod: PodRef,
+    /// Why it is deleted.
+    pub reason: DeletionReason,
+    /// What allows it.
+    pub ground: Ground,
+}
+
+/// Why a pod is deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DeletionReason {
+    /// There are more pods than desired.
+    ScaleIn,
+    /// Its ordinal is reserved.
+    Reserved,
+    /// A new pod of the update revision replaces it.
+    Update,
+    /// Its replacement was requested: podsToDelete names it, or a move was requested.
+    Replace,
+    /// Its node is lost.
+    NodeLost,
+    /// Its workload is being deleted.
+    WorkloadDeleted,
+    /// It has ended on its own.
+    Ended,
+    /// It has ended on its own right after it was started: see [`Backoff`](crate::workload::Backoff).
+    EndedAtOnce,
+}
+
+impl DeletionReason {
+    /// The reason to delete a pod that has ended on its own.
+    pub fn of_ended_pod(pod: &Pod) -> Self {
+        match pod.ended_at_once {
+            Some(_) => Self::EndedAtOnce,
+            None => Self::Ended,
+        }
+    }
+}
+
+/// One patch of a running pod. The API server tests everything that the decision is based on: uid (and
+/// resourceVersion), the images that are changed, the revision label, and the tokens of SidecarSets.
+#[derive(Clone, Debug, PartialEq)]
+pub struct InPlacePatch {
+    /// The pod.
+    pub pod: PodRef,
+    /// The revision label that the decision is based on.
+    pub from_revision: String,
+    /// Images to change.
+    pub images: Vec<ImageChange>,
+    /// Labels to set, or (None) to remove; the revision label is among them.
+    pub labels: Vec<(String, Option<String>)>,
+    /// Whether the pod already has any annotations.
+    pub annotated: bool,
+    /// Annotations to set, or (None) to remove.
+    pub annotations: Vec<(String, Option<String>)>,
+    /// The annotations with the tokens that allow sidecars to be changed, as they were observed.
+    pub tokens: Vec<(String, String)>,
+    /// The record to leave on the pod.
+    pub record: InPlaceRecord,
+}
+
+impl InPlacePatch {
+    /// Whether this patch continues an update with the next container. The update's first patch has already set the
+    /// revision label.
+    pub fn is_continuation(&self) -> bool {
+        self.labels.is_empty()
+    }
+}
+
+/// The change of one container's image.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ImageChange {
+    /// Whether the container is a native sidecar (an init container that keeps running).
+    pub init: bool,
+    /// Its index in spec.containers or spec.initContainers.
+    pub index: usize,
+    /// Its name, which the patch tests.
+    pub name: String,
+    /// Its current image, which the patch tests.
+    pub from: String,
+    /// Its new image.
+    pub to: String,
+}
