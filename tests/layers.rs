@@ -21,7 +21,7 @@ const CORE: Layers = (
         ("guard", &["observed"]),
         ("write", &["api", "observed", "guard"]),
         ("hook_run", &["api", "observed"]),
-        ("sidecar_set", &["api", "observed"]),
+        ("sidecar_set", &["api", "observed", "write"]),
         ("lifecycle", &["api", "observed", "write"]),
         ("workload", &["api", "observed", "guard", "write", "hook_run", "sidecar_set"]),
         ("expr", &["api"]),

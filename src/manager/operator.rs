@@ -263,7 +263,7 @@ impl Operator {
                 stop.clone()
             ),
             self.control_hook_runs(unreadable.clone(), stop.clone()),
-            self.control_sidecar_sets(unreadable.clone(), Arc::clone(&planners), stop.clone()),
+            self.control_sidecar_sets(shared.clone(), stop.clone()),
             self.control_hook_templates(unreadable.clone(), stop.clone()),
             self.control_clusters(unreadable, planners, stop),
         );
@@ -299,20 +299,8 @@ impl Operator {
         controller.abandon();
     }
 
-    async fn control_sidecar_sets(
-        &self,
-        unreadable: UnreadableReporter,
-        planners: Arc<Planners>,
-        stop: watch::Receiver<bool>,
-    ) {
-        let controller = Arc::new(SidecarSets::new(
-            Arc::clone(&self.cache),
-            self.requests.clone(),
-            self.events.clone(),
-            unreadable,
-            self.webhook.clone(),
-            planners,
-        ));
+    async fn control_sidecar_sets(&self, shared: Shared, stop: watch::Receiver<bool>) {
+        let controller = Arc::new(SidecarSets::new(shared, self.webhook.clone()));
         let reconcile = move |key| Arc::clone(&controller).reconcile(key);
         let mut webhook = self.webhook.clone();
         let requeue = async {

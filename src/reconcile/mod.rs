@@ -7,7 +7,6 @@ mod cluster;
 mod hook_run;
 mod planners;
 mod refused;
-mod set_revisions;
 mod set_workloads;
 mod sidecar_set;
 mod unreadable;

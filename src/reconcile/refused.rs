@@ -25,17 +25,6 @@ pub(super) fn requeue_after(refusal: &Refusal) -> Requeue {
     }
 }
 
-/// The same as [`requeue_after`], but no later than `planned`.
-pub(super) fn no_later(planned: Requeue, refusal: &Refusal) -> Requeue {
-    match (planned, requeue_after(refusal)) {
-        (Requeue::Settled(Some(planned)), Requeue::Settled(Some(after))) => {
-            Requeue::Settled(Some(planned.min(after)))
-        }
-        (Requeue::Settled(_), after) => after,
-        (planned, _) => planned,
-    }
-}
-
 /// The same as [`requeue_after`], but for a request that is retried soon even if it was rejected.
 pub(super) fn retry(refusal: &Refusal) -> Requeue {
     match refusal {

@@ -3,264 +3,220 @@
 //! Containers are injected elsewhere: by the plans of workloads, and by the webhook.
 
 mod memory;
-mod pod_patch;
+#[cfg(test)]
+mod tests;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures::StreamExt;
 use jiff::Timestamp;
-use serde_json::json;
 use tokio::sync::watch;
-use tokio::time::Instant;
-use tracing::warn;
+use tokio::time::{Instant, timeout};
 
 use self::memory::Memory;
-use self::pod_patch::PodPatch;
-use super::UnreadableReporter;
-use super::planners::Planners;
-use super::refused::{no_later, requeue_after};
-use super::set_revisions::SetRevisions;
+use super::Shared;
 use super::set_workloads::{SetWorkloads, deselected_pods};
 use crate::kinds::{Cache, Whole};
-use crate::reconcile::apply::events::{EventRecorder, PendingEvent, Regarding};
-use crate::reconcile::apply::valid_until;
-use crate::runtime::objects::{Kind, ObjectKey, Written};
+use crate::reconcile::apply::{Target, instant};
+use crate::runtime::objects::{Kind, ObjectKey};
 use crate::runtime::queue::{Reconciled, Requeue};
-use crate::runtime::request::{Content, Refusal, Requests, to_bytes};
 use crate::runtime::store::Cached;
+use gamekeeper_core::api::names::SIDECAR_SET_LABEL;
 use gamekeeper_core::api::{SidecarSet, SidecarSetStatus};
 use gamekeeper_core::observed::Pod;
 use gamekeeper_core::sidecar_set::{
-    MatchedPod, OtherPods, Sidecars, WebhookState, allot, new_problem, sidecar_set_status,
+    MatchedPod, OtherPods, RefusedWrite, SetRevision, SetWorld, Sidecars, WebhookState, plan,
 };
-use gamekeeper_core::write::Event;
+use gamekeeper_core::workload::record_of_other_pod;
+use gamekeeper_core::write::{Owner, Plan};
 
-/// The maximum number of pods that are written at a time.
-const MAX_WRITES: usize = 16;
+/// How long a reconcile waits for the first list of revisions, whose watch begins with the first set.
+const LIST_TIMEOUT: Duration = Duration::from_secs(5);
+/// The shortest time between two lists of revisions, and between two reconciles while the list is missing.
+const LIST_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What a reconcile of a set does.
-struct SetPlan {
-    status: SidecarSetStatus,
-    writes: Vec<PodPatch>,
-    wake: Option<Instant>,
+/// A plan, and when it was made.
+struct Planning {
+    plan: Plan<SidecarSetStatus>,
+    now: Timestamp,
+    read_at: Instant,
     took: Duration,
 }
 
 /// Reconciles SidecarSets.
 pub(crate) struct SidecarSets {
-    cache: Arc<Cache>,
-    requests: Requests,
-    events: EventRecorder,
-    unreadable: UnreadableReporter,
+    shared: Shared,
     webhook: watch::Receiver<WebhookState>,
-    planners: Arc<Planners>,
-    revisions: SetRevisions,
+    /// By set. An entry is removed while its set is reconciled.
     memories: Mutex<HashMap<ObjectKey, Memory>>,
 }
 
 impl SidecarSets {
-    pub(crate) fn new(
-        cache: Arc<Cache>,
-        requests: Requests,
-        events: EventRecorder,
-        unreadable: UnreadableReporter,
-        webhook: watch::Receiver<WebhookState>,
-        planners: Arc<Planners>,
-    ) -> Self {
-        Self {
-            revisions: SetRevisions::new(Arc::clone(&cache), requests.clone()),
-            cache,
-            requests,
-            events,
-            unreadable,
-            webhook,
-            planners,
-            memories: Mutex::default(),
-        }
+    pub(crate) fn new(shared: Shared, webhook: watch::Receiver<WebhookState>) -> Self {
+        Self { shared, webhook, memories: Mutex::default() }
     }
 
-    /// Reconciles one set: records its revision, updates its pods, and writes its status if it has changed.
+    fn cache(&self) -> &Cache {
+        &self.shared.cache
+    }
+
+    /// Reconciles one set: waits until the cache shows the operator's last writes for it, plans, and applies.
     pub(crate) async fn reconcile(self: Arc<Self>, key: ObjectKey) -> Reconciled {
-        let sets = &self.cache.sidecar_sets;
+        let sets = &self.cache().sidecar_sets;
         // A plan that does not see the tokens that the previous plan allotted would allot too many.
         if let Some(known) = sets.get(&key) {
-            self.cache.until_caught_up(known.uid()).await;
+            self.cache().until_caught_up(known.uid()).await;
         }
         let Some(set) = sets.get(&key) else {
             self.forget(&key);
             return match sets.unreadable(&key) {
                 // An operator for one namespace cannot tell whether the set is for that namespace.
-                Some(unreadable) if !self.cache.sidecars.is_scoped() => {
-                    let reporter = &self.unreadable;
+                Some(unreadable) if !self.cache().sidecars.is_scoped() => {
+                    let reporter = &self.shared.unreadable;
                     reporter.report(Kind::SidecarSet, &key, &unreadable).await.into()
                 }
                 _ => Requeue::Settled(None).into(),
             };
         };
-        if !self.cache.sidecars.is_ours(&set.object) || set.terminating() {
+        if !self.cache().sidecars.is_ours(&set.object) || set.terminating() {
             return Requeue::Settled(None).into();
         }
-        if let Some(due) = self.with_memory(&set, Memory::next_count) {
-            return Requeue::Settled(Some(due)).into();
-        }
-        // The status and the marks of pods name revisions, so revisions are recorded first.
-        let newest = match self.revisions.record(&set).await {
-            Ok(newest) => newest,
-            Err(requeue) => return requeue.into(),
+        let mut memory = self.recall(&key, set.uid());
+        let reconciled = match memory.next_count() {
+            Some(due) => Requeue::Settled(Some(due)).into(),
+            None => self.plan_and_apply(&set, &mut memory).await,
         };
-        let (this, subject, revision) = (Arc::clone(&self), Arc::clone(&set), newest.clone());
-        let planned = self.planners.run(move || this.plan(&subject, &revision));
-        let Some(SetPlan { status, writes, wake, took }) = planned.await else {
-            return Requeue::Conflict.into();
-        };
-        let mut requeue = Requeue::Settled(wake);
-        if !writes.is_empty() {
-            requeue = self.update(&set, writes, requeue).await;
-        }
-        if set.object.status.as_ref() != Some(&status) {
-            requeue = self.write(&set, &status, requeue).await;
-        } else {
-            requeue = self.revisions.prune(&set, &newest, requeue).await;
-        }
-        Reconciled { requeue, planning: took }
+        self.memories().insert(key, memory);
+        reconciled
     }
 
-    /// Reads the cache and plans. None if the cache does not show the set's newest revision yet.
-    fn plan(&self, set: &Whole<SidecarSet>, newest: &str) -> Option<SetPlan> {
-        let started = Instant::now();
+    async fn plan_and_apply(
+        self: &Arc<Self>,
+        set: &Arc<Whole<SidecarSet>>,
+        memory: &mut Memory,
+    ) -> Reconciled {
+        let mut progress = self.cache().progress(Kind::SetRevision);
+        let listed = timeout(LIST_TIMEOUT, progress.wait_for(|progress| progress.listed > 0));
+        if !matches!(listed.await, Ok(Ok(_))) {
+            return Requeue::Settled(Some(Instant::now() + LIST_INTERVAL)).into();
+        }
+        let generation = set.object.metadata.generation.unwrap_or_default();
+        let refused = memory.refused(generation).clone();
+        let (this, subject) = (Arc::clone(self), Arc::clone(set));
+        let planned = self.shared.planners.run(move || this.plan(&subject, &refused));
+        let Planning { plan, now, read_at, took } = planned.await;
+        let wake = plan.wake.map(|at| instant(at, now));
+        let mut target = self.target(set, read_at);
+        let on_write = |written| self.cache().expectations.record(set.uid(), written);
+        let old_status = set.object.status.as_ref();
+        let applier = &self.shared.applier;
+        let report = applier.carry_out(&mut target, plan, old_status, memory, &on_write).await;
+        if memory.take_lost_revision() {
+            // The cache does not show which object has the name.
+            self.cache().set_revisions.relist(LIST_INTERVAL).await;
+        }
+        Reconciled { requeue: report.requeue(wake), planning: took }
+    }
+
+    /// Reads the cache and plans.
+    fn plan(&self, set: &Whole<SidecarSet>, refused: &HashMap<String, RefusedWrite>) -> Planning {
+        let read_at = Instant::now();
         let now = Timestamp::now();
-        let sidecars = self.cache.sidecars.get(set.name());
-        if sidecars.as_ref().is_some_and(|it| it.revision != newest) {
-            return None;
-        }
-        let pods = sidecars.iter().flat_map(|it| self.pods(set, it, now));
-        let pods: Vec<_> = pods.collect();
-        let allotment = sidecars.as_deref().map(|sidecars| allot(sidecars, &pods, now));
-        let allotment = allotment.unwrap_or_default();
+        let cache = self.cache();
+        let sidecars = cache.sidecars.get(set.name());
+        let pods = sidecars.iter().flat_map(|it| self.pods(it, refused, now));
+        let (orphans, taken) = self.other_revisions(set);
         let webhook = self.webhook.borrow().clone();
-        let others = OtherPods {
-            namespaces: &sidecars.as_deref().map(|it| self.open_to_all(it)).unwrap_or_default(),
-            all: self.cache.sidecars.policy().all,
-            webhook: &webhook,
-        };
-        let (mut status, status_wake) = sidecar_set_status(
-            sidecars.as_deref(),
-            &pods,
-            &allotment.progress,
-            &others,
-            set.object.metadata.generation.unwrap_or_default(),
-            set.object.status.as_ref(),
+        let world = SetWorld {
             now,
-        );
-        status.revision_namespace = self.cache.settings.own_namespace.to_string();
-        let writes = sidecars.iter().flat_map(|sidecars| {
-            let writes = allotment.writes.iter();
-            writes.map(|write| PodPatch::of(sidecars, write, now))
-        });
-        Some(SetPlan {
-            writes: writes.collect(),
-            status,
-            wake: [allotment.wake, status_wake]
-                .into_iter()
-                .flatten()
-                .min()
-                .map(|at| instant_of(at, now)),
-            took: started.elapsed(),
-        })
+            sidecars: sidecars.as_deref(),
+            revisions: &cache.sidecars.revisions(set.uid()),
+            orphans: &orphans,
+            taken: &taken,
+            revision_namespace: &cache.settings.own_namespace,
+            pods: &pods.collect::<Vec<_>>(),
+            others: OtherPods {
+                namespaces: &sidecars.as_deref().map(|it| self.open_to_all(it)).unwrap_or_default(),
+                all: cache.sidecars.policy().all,
+                webhook: &webhook,
+            },
+            // Events of cluster-scoped objects belong to the namespace `default`.
+            publishes_events: !cache.sidecars.is_scoped(),
+            named: &|| self.named_revisions(set.name()),
+            record: record_of_other_pod,
+        };
+        let plan = plan(&set.object, &world);
+        Planning { plan, now, read_at, took: read_at.elapsed() }
     }
 
-    /// Patches pods, unless the set has changed since it was cached: a user may have paused or reverted it. The
-    /// proof that it is unchanged is valid for half a second. Patches that have not started by then are left to the
-    /// next plan.
-    async fn update(
+    fn target(&self, set: &Whole<SidecarSet>, read_at: Instant) -> Target {
+        let meta = &set.object.metadata;
+        let label = (SIDECAR_SET_LABEL.to_owned(), set.name().to_owned());
+        Target {
+            owner: Owner {
+                kind: Kind::SidecarSet,
+                namespace: String::new(),
+                name: set.name().to_owned(),
+                uid: set.uid().to_owned(),
+                resource_version: meta.resource_version.clone().unwrap_or_default(),
+                revision_namespace: self.cache().settings.own_namespace.to_string(),
+                revision_labels: BTreeMap::from([label]),
+            },
+            generation: meta.generation.unwrap_or_default(),
+            deleting: false,
+            hooked: false,
+            read_at,
+        }
+    }
+
+    /// The revisions that do not belong to the set: those that it may adopt, and the names of the others.
+    fn other_revisions(
         &self,
         set: &Whole<SidecarSet>,
-        patches: Vec<PodPatch>,
-        requeue: Requeue,
-    ) -> Requeue {
-        let deadline = match self.prove(set).await {
-            Ok(deadline) => deadline,
-            Err(requeue) => return requeue,
-        };
-        let mut remaining = patches.into_iter().peekable();
-        let timely = std::iter::from_fn(|| remaining.next_if(|_| Instant::now() <= deadline));
-        let writes = timely.map(|patch| {
-            let requests = self.requests.sent_before(deadline);
-            async move {
-                let PodPatch { uid, path, content, body } = patch;
-                (uid, requests.patch(&path, content, body).await)
-            }
-        });
-        let mut results = futures::stream::iter(writes).buffer_unordered(MAX_WRITES);
-        let mut requeue = requeue;
-        while let Some((uid, result)) = results.next().await {
-            let refusal = result.as_ref().err();
-            self.with_memory(set, |it| it.record_write(&uid, refusal, Timestamp::now()));
-            match result {
-                Ok(pod) => self.expect(set, Written::Version(Kind::Pod, pod.version())),
-                Err(refusal) => requeue = self.refused(set, &refusal, requeue),
+    ) -> (Vec<Arc<SetRevision>>, BTreeSet<String>) {
+        let (mut orphans, mut taken) = (Vec::new(), BTreeSet::new());
+        for other in self.cache().set_revisions.store().all() {
+            match other.revision() {
+                _ if other.set_uid() == Some(set.uid()) => {}
+                Some(revision) if other.is_adoptable_by(set.name()) => {
+                    orphans.push(Arc::clone(revision));
+                }
+                _ => {
+                    taken.insert(other.name().to_owned());
+                }
             }
         }
-        drop(results);
-        if remaining.next().is_some() { now_unless_failed(requeue) } else { requeue }
+        (orphans, taken)
     }
 
-    /// Reads the set to prove that it is unchanged. Returns the time until which the proof is valid.
-    ///
-    /// # Errors
-    /// Fails if the set has changed, or the proof took too long. The error states when to reconcile the set again.
-    async fn prove(&self, set: &Whole<SidecarSet>) -> Result<Instant, Requeue> {
-        let requested = Instant::now();
-        let path = Kind::SidecarSet.path("", set.name());
-        let generation = set.object.metadata.generation.unwrap_or_default();
-        match self.requests.get(&path).await {
-            Ok(found) if found.is_still(set.uid(), generation, false) => {}
-            Ok(_) | Err(Refusal::NotFound(_)) => return Err(Requeue::Conflict),
-            Err(refusal) => return Err(requeue_after(&refusal)),
+    /// The revisions that marks of pods name.
+    fn named_revisions(&self, set: &str) -> HashSet<String> {
+        let mut named = HashSet::new();
+        for pod in self.cache().pods.store().all() {
+            if let Some(mark) = pod.marks().and_then(|marks| marks.get(set)) {
+                named.insert(mark.revision.clone());
+                named.extend(mark.token.clone());
+            }
         }
-        let deadline = self.with_memory(set, |it| valid_until(requested, &mut it.proof_timeout));
-        deadline.ok_or(Requeue::Now)
+        named
     }
 
-    /// When the set is reconciled again after a refused write of a pod.
-    fn refused(&self, set: &Whole<SidecarSet>, refusal: &Refusal, requeue: Requeue) -> Requeue {
-        match refusal {
-            // A deleted pod needs no update.
-            Refusal::NotFound(_) => return requeue,
-            // The pod has changed. If the change does not concern the set, it does not queue the set.
-            Refusal::Conflict(_) | Refusal::Late(_) => return now_unless_failed(requeue),
-            Refusal::Unavailable { .. } => self.expect(set, Written::Unknown(Kind::Pod)),
-            _ => {}
+    fn recall(&self, key: &ObjectKey, uid: &str) -> Memory {
+        match self.memories().remove(key) {
+            Some(memory) if memory.uid == uid => memory,
+            // This memory belongs to a deleted set of the same name.
+            Some(old) => {
+                self.cache().expectations.forget(&old.uid);
+                Memory::new(uid)
+            }
+            None => Memory::new(uid),
         }
-        warn!(set = set.name(), %refusal, "cannot update a pod of a SidecarSet");
-        match requeue_after(refusal) {
-            retry @ Requeue::Retry(_) => retry,
-            // The next plan skips the pod.
-            _ => now_unless_failed(requeue),
-        }
-    }
-
-    fn expect(&self, set: &Whole<SidecarSet>, written: Written) {
-        self.cache.expectations.record(set.uid(), written);
-    }
-
-    /// Reads or changes what is remembered about a set.
-    fn with_memory<T>(&self, set: &Whole<SidecarSet>, change: impl FnOnce(&mut Memory) -> T) -> T {
-        let mut memories = self.memories();
-        let memory = memories.entry(set.key());
-        let memory = memory.or_insert_with(|| Memory::new(set.uid()));
-        if memory.uid != set.uid() {
-            self.cache.expectations.forget(&memory.uid);
-            *memory = Memory::new(set.uid());
-        }
-        change(memory)
     }
 
     fn forget(&self, key: &ObjectKey) {
         if let Some(memory) = self.memories().remove(key) {
-            self.cache.expectations.forget(&memory.uid);
+            self.cache().expectations.forget(&memory.uid);
         }
     }
 
@@ -270,28 +226,26 @@ impl SidecarSets {
 
     /// The namespaces that the set reaches and in which pods of other controllers get sidecars.
     fn open_to_all(&self, sidecars: &Sidecars) -> Vec<String> {
-        let reached = self.cache.sidecars.reached_by(sidecars).into_iter();
+        let reached = self.cache().sidecars.reached_by(sidecars).into_iter();
         let open = reached.filter_map(|(namespace, all)| all.then_some(namespace));
         open.collect()
     }
 
     fn pods(
         &self,
-        set: &Whole<SidecarSet>,
         sidecars: &Sidecars,
+        refused: &HashMap<String, RefusedWrite>,
         now: Timestamp,
     ) -> Vec<MatchedPod> {
-        let generation = set.object.metadata.generation.unwrap_or_default();
-        let refused = self.with_memory(set, |it| it.refused(generation).clone());
-        let mut workloads = SetWorkloads::of(&self.cache, sidecars);
-        let mut pods = deselected_pods(&self.cache, sidecars, now);
+        let mut workloads = SetWorkloads::of(self.cache(), sidecars);
+        let mut pods = deselected_pods(self.cache(), sidecars, now);
         for pod in &mut pods {
             pod.refused = refused.get(&pod.uid).cloned();
         }
-        for (namespace, all) in self.cache.sidecars.reached_by(sidecars) {
+        for (namespace, all) in self.cache().sidecars.reached_by(sidecars) {
             // Only the references are copied while the store is locked.
             let found: Vec<_> = {
-                let store = self.cache.pods.store();
+                let store = self.cache().pods.store();
                 store.in_namespace(&namespace).cloned().collect()
             };
             for pod in found {
@@ -307,10 +261,6 @@ impl SidecarSets {
                 }
             }
         }
-        if !refused.is_empty() {
-            let counted: HashSet<&str> = pods.iter().map(|pod| pod.uid.as_str()).collect();
-            self.with_memory(set, |it| it.retain_pods(|pod| counted.contains(pod)));
-        }
         pods
     }
 
@@ -324,72 +274,9 @@ impl SidecarSets {
         });
         changes_native
             && pod.node.as_ref().is_some_and(|node| {
-                let node = self.cache.nodes.store().get("", node);
+                let node = self.cache().nodes.store().get("", node);
                 let kubelet = node.and_then(|node| node.old_kubelet.clone());
                 kubelet.is_some_and(|it| !it.restarts_sidecars())
             })
     }
-
-    async fn write(
-        &self,
-        set: &Whole<SidecarSet>,
-        status: &SidecarSetStatus,
-        requeue: Requeue,
-    ) -> Requeue {
-        let path = format!("{}/status", Kind::SidecarSet.path("", set.name()));
-        let patch = json!({"metadata": {"uid": set.uid()}, "status": status});
-        let result = self.requests.patch(&path, Content::MergePatch, to_bytes(&patch)).await;
-        match result {
-            Ok(_) => {
-                self.publish(set, status);
-                requeue
-            }
-            Err(Refusal::NotFound(_)) => Requeue::Settled(None),
-            Err(refusal) => {
-                if let Refusal::Rejected(_) = refusal {
-                    warn!(set = set.name(), %refusal, "cannot write the status of a SidecarSet");
-                }
-                no_later(requeue, &refusal)
-            }
-        }
-    }
-
-    /// Publishes an event when the condition Injecting begins to show a problem. Like all events of cluster-scoped
-    /// objects, the event belongs to the namespace `default`, so an operator for a single namespace may not create it.
-    fn publish(&self, set: &Whole<SidecarSet>, status: &SidecarSetStatus) {
-        if self.cache.sidecars.is_scoped() {
-            return;
-        }
-        let Some(problem) = new_problem(set.object.status.as_ref(), status) else {
-            return;
-        };
-        let regarding = Regarding {
-            kind: Kind::SidecarSet.name(),
-            namespace: String::new(),
-            name: set.name().to_owned(),
-            uid: set.uid().to_owned(),
-        };
-        let event = Event {
-            warning: true,
-            reason: problem.reason.clone(),
-            message: problem.message.clone(),
-        };
-        self.events.publish(regarding, PendingEvent::Plain(event));
-    }
 }
-
-/// Reconciles the set again immediately, unless something failed.
-fn now_unless_failed(requeue: Requeue) -> Requeue {
-    match requeue {
-        retry @ Requeue::Retry(_) => retry,
-        _ => Requeue::Now,
-    }
-}
-
-fn instant_of(time: Timestamp, now: Timestamp) -> Instant {
-    let wait = Duration::try_from(time.duration_since(now)).unwrap_or_default();
-    Instant::now() + wait
-}
-
-#[cfg(test)]
-mod tests;

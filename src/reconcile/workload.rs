@@ -11,7 +11,7 @@ use tracing::{debug, info, warn};
 use super::Shared;
 use super::world::{MemorySnapshot, NotPlanned, world};
 use crate::kinds::{Cache, Whole};
-use crate::reconcile::apply::{ApplyOutcome, Memory, Report, Target, WorkloadLabels};
+use crate::reconcile::apply::{Memory, Target, WorkloadLabels, instant};
 use crate::runtime::control::Control;
 use crate::runtime::objects::{ObjectKey, Written};
 use crate::runtime::queue::{Reconciled, Requeue};
@@ -70,11 +70,7 @@ impl<K: Planned> Workloads<K> {
         let mut memory = self.recall(&key, workload.uid());
         let started = Instant::now();
         let reconciled = self.plan_and_apply(&workload, &mut memory).await;
-        let labels = WorkloadLabels {
-            kind: K::KIND,
-            namespace: key.namespace.clone(),
-            name: key.name.clone(),
-        };
+        let labels = labels_of(&workload);
         let is_success = !matches!(reconciled.requeue, Requeue::Retry(_));
         metrics.reconciled(labels, is_success, started.elapsed());
         let uid = workload.uid().to_owned();
@@ -138,7 +134,7 @@ impl<K: Planned> Workloads<K> {
         memory.players = players;
         let metrics = &self.shared.metrics;
         if workload.object.protection().is_some() {
-            metrics.ended_without_hook(&target.labels(), &ended_without_hook);
+            metrics.ended_without_hook(&labels_of(workload), &ended_without_hook);
         }
         memory.record_sidecars(sidecars);
         memory.retain_revisions(|name| revisions.contains(name));
@@ -166,7 +162,7 @@ impl<K: Planned> Workloads<K> {
         let old_status = workload.object.status();
         let applier = &self.shared.applier;
         let report = applier.carry_out(&mut target, plan, old_status, memory, &on_write).await;
-        Reconciled { requeue: requeue(report, wake), planning: took }
+        Reconciled { requeue: report.requeue(wake), planning: took }
     }
 
     /// Reads the cache and plans, on the planner threads.
@@ -270,6 +266,14 @@ impl<S> Planning<S> {
     }
 }
 
+fn labels_of<K: Planned>(workload: &Whole<K>) -> WorkloadLabels {
+    WorkloadLabels {
+        kind: K::KIND,
+        namespace: workload.namespace().to_owned(),
+        name: workload.name().to_owned(),
+    }
+}
+
 fn target<K: Planned>(workload: &Whole<K>, read_at: Instant) -> Target {
     let meta = workload.object.meta();
     let labels = &workload.object.label_selector().match_labels;
@@ -277,41 +281,18 @@ fn target<K: Planned>(workload: &Whole<K>, read_at: Instant) -> Target {
     let pre_hooks = [pre_delete, pre_inplace];
     Target {
         owner: Owner {
-            kind: K::KIND,
+            kind: K::KIND.into(),
             namespace: workload.namespace().to_owned(),
             name: workload.name().to_owned(),
             uid: workload.uid().to_owned(),
             resource_version: meta.resource_version.clone().unwrap_or_default(),
-            selector_labels: labels.clone().unwrap_or_default(),
+            revision_namespace: workload.namespace().to_owned(),
+            revision_labels: labels.clone().unwrap_or_default(),
         },
         generation: meta.generation.unwrap_or_default(),
         deleting: meta.deletion_timestamp.is_some(),
         hooked: pre_hooks.iter().any(|strategy| strategy.hook.is_some()),
         read_at,
-    }
-}
-
-/// Converts a time of the wall clock to the monotonic clock.
-fn instant(at: Timestamp, now: Timestamp) -> Instant {
-    let ahead = Duration::try_from(at.duration_since(now)).unwrap_or_default();
-    // It is better to wake a little late than too early, when there would be nothing to do yet.
-    Instant::now() + ahead.max(Duration::from_millis(10))
-}
-
-fn requeue(report: Report, wake: Option<Instant>) -> Requeue {
-    match report.outcome {
-        ApplyOutcome::Done => {
-            Requeue::Settled([wake, report.status_due].into_iter().flatten().min())
-        }
-        ApplyOutcome::Unfinished => Requeue::Now,
-        ApplyOutcome::Conflict(message) => {
-            debug!(message, "the object has changed; planning again");
-            Requeue::Conflict
-        }
-        ApplyOutcome::Failed { message, after } => {
-            warn!(message, "request failed; retrying");
-            Requeue::Retry(after)
-        }
     }
 }
 

@@ -3,11 +3,10 @@
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
-use serde_json::Value;
-
 use super::revision::SetRevision;
 use super::set::{collisions, injected, revision_name};
 use crate::api::SidecarSet;
+use crate::write::{NewRevision, RevisionData, Write};
 
 /// The number of old revisions to keep if the set does not specify it.
 const HISTORY_LIMIT: usize = 10;
@@ -21,33 +20,7 @@ pub struct History {
     /// is written first.
     pub collisions: i32,
     /// The write that the newest revision needs.
-    pub write: Option<RevisionWrite>,
-}
-
-/// A write of the newest revision of a set.
-#[derive(Debug, PartialEq)]
-pub enum RevisionWrite {
-    /// It does not exist.
-    Create {
-        /// Its number.
-        number: i64,
-        /// What it injects.
-        content: Value,
-    },
-    /// It exists, but has no owner, or its owner is an earlier set of this name.
-    Adopt {
-        /// Its uid.
-        uid: String,
-        /// Its new number.
-        number: i64,
-    },
-    /// The set was changed back to it.
-    Renumber {
-        /// Its uid.
-        uid: String,
-        /// Its new number.
-        number: i64,
-    },
+    pub write: Option<Write>,
 }
 
 /// Decides how the newest revision of a set is written. `own` are the set's revisions; `orphans` have lost their set;
@@ -63,11 +36,11 @@ pub fn history(
     let number = highest + 1;
     let mut collisions = collisions(set);
     if let Some(same) = SetRevision::with_content(&content, own) {
-        let uid = same.uid.clone();
+        let renumber = || Write::renumber_revision(same.name.clone(), same.uid.clone(), number);
         return History {
             newest: same.name.clone(),
             collisions,
-            write: (same.number < highest).then_some(RevisionWrite::Renumber { uid, number }),
+            write: (same.number < highest).then(renumber),
         };
     }
     let name = set.metadata.name.as_deref().unwrap_or_default();
@@ -78,10 +51,12 @@ pub fn history(
         let is_taken = own.iter().any(|it| it.name == newest) || taken.contains(&newest);
         let write = match orphan {
             Some(orphan) if orphan.content == content => {
-                let uid = orphan.uid.clone();
-                RevisionWrite::Adopt { uid, number }
+                Write::adopt_revision(newest.clone(), orphan.uid.clone(), Some(number))
             }
-            None if !is_taken => RevisionWrite::Create { number, content },
+            None if !is_taken => {
+                let (name, data) = (newest.clone(), RevisionData::Sidecars(content));
+                Write::create_revision(NewRevision { name, number, data, cause: None })
+            }
             _ => {
                 collisions += 1;
                 continue;

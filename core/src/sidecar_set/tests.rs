@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::api::{PodInjectPolicy, SidecarSet, SidecarSetStatus};
 use crate::observed::{SidecarMark, SidecarMarks, sidecar_marks};
+use crate::sidecar_set::status::new_problem;
 
 fn set(name: &str, spec: Value) -> Arc<Sidecars> {
     let mut full = json!({"selector": {"matchLabels": {"app": "arena"}}});

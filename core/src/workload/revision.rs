@@ -14,7 +14,7 @@ use crate::observed::RevisionName;
 use crate::revision::canonical;
 use crate::workload::spec::Workload;
 use crate::workload::world::{Revision, World};
-use crate::write::{NewRevision, Write};
+use crate::write::{NewRevision, RevisionData, Write};
 
 /// The revisions of a workload.
 pub struct Revisions<'a> {
@@ -54,8 +54,8 @@ pub fn find<'a>(workload: &Workload, world: &'a World) -> FoundRevisions<'a> {
     let number = highest + 1;
     let (revisions, write) = match matching {
         Some(update) if update.controlled => {
-            let name = update.name.clone();
-            let renumber = Write::renumber_revision(name, number);
+            let (name, uid) = (update.name.clone(), update.uid.clone());
+            let renumber = Write::renumber_revision(name, uid, number);
             let by_name = revisions.iter().map(|it| (it.name(), it.as_ref()));
             let by_name = by_name.collect();
             let write = (update.number < highest).then_some(renumber);
@@ -63,7 +63,7 @@ pub fn find<'a>(workload: &Workload, world: &'a World) -> FoundRevisions<'a> {
         }
         Some(orphan) => {
             let (name, uid) = (orphan.name.clone(), orphan.uid.clone());
-            (None, Some(Write::adopt_revision(name, uid)))
+            (None, Some(Write::adopt_revision(name, uid, None)))
         }
         None => {
             let mut name = revision_name(workload, &wanted, collisions);
@@ -77,7 +77,7 @@ pub fn find<'a>(workload: &Workload, world: &'a World) -> FoundRevisions<'a> {
             let new = NewRevision {
                 name,
                 number,
-                template: JsonText::from(&workload.template),
+                data: RevisionData::Template(JsonText::from(&workload.template)),
                 cause: workload.annotations.get(names::CHANGE_CAUSE).cloned(),
             };
             (None, Some(Write::create_revision(new)))

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Budget, ClaimOwnership, NewClaim, NewPod, NewRevision, WorkloadPatch};
+use super::{Budget, ClaimOwnership, NewClaim, NewPod, NewRevision, SidecarPatch, WorkloadPatch};
 use crate::api::HookRun;
 use crate::guard::Ground;
 use crate::observed::{InPlaceRecord, Pod, PodRef};
@@ -18,6 +18,8 @@ pub enum Change {
     RenumberRevision {
         /// Its name.
         name: String,
+        /// Its uid, a precondition.
+        uid: String,
         /// The number.
         number: i64,
     },
@@ -27,6 +29,8 @@ pub enum Change {
         name: String,
         /// Its uid, a precondition.
         uid: String,
+        /// Its new number, if it gets one.
+        number: Option<i64>,
     },
     /// Adopt an orphaned pod.
     AdoptPod(PodRef),
@@ -81,6 +85,8 @@ pub enum Change {
     },
     /// Change a running pod in one write: an in-place update or a hot patch.
     PatchInPlace(InPlacePatch),
+    /// Change the sidecars of a pod, or allow its workload to change them.
+    PatchSidecars(SidecarPatch),
     /// Set a container's resources through the resize subresource.
     ResizePod {
         /// The pod.
@@ -115,6 +121,7 @@ impl Change {
         match self {
             Change::DeletePod(it) => Some(&it.pod),
             Change::PatchInPlace(it) => Some(&it.pod),
+            Change::PatchSidecars(it) => Some(&it.pod),
             Change::AdoptPod(pod)
             | Change::ReleasePod(pod)
             | Change::ForceDeletePod(pod)

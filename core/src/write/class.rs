@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{
     Budget, Change, ClaimOwnership, Deletion, DeletionReason, InPlacePatch, NewClaim, NewPod,
-    NewRevision, Owned, WorkloadPatch,
+    NewRevision, Owned, SidecarPatch, WorkloadPatch,
 };
 use crate::api::{HookRun, names};
 use crate::guard::{Begun, Ground, Permit};
@@ -35,11 +35,11 @@ pub enum Phase {
 pub enum Proof {
     /// Nothing: the write can be undone.
     None,
-    /// That the workload is unchanged. A quorum GET proves it for half a second.
-    Workload,
-    /// The same. The write stays valid while the workload is unchanged, whatever happens to other pods, so that the
-    /// proof is renewed for it, and the plan need not be recent.
-    WorkloadAlone,
+    /// That the object that the plan is for is unchanged. A quorum GET proves it for half a second.
+    Owner,
+    /// The same. The write stays valid while that object is unchanged, whatever happens to other pods, so that the proof
+    /// is renewed for it, and the plan need not be recent.
+    OwnerAlone,
 }
 
 /// A kind of write whose refusal a condition shows.
@@ -99,20 +99,20 @@ impl Write {
         Self::before(Change::PatchWorkload(patch))
     }
 
-    /// Creates a revision. A revision of a deleted workload would be created again each time the garbage collector
+    /// Creates a revision. A revision of a deleted object would be created again each time the garbage collector
     /// deletes it.
     pub fn create_revision(new: NewRevision) -> Self {
         Self::before(Change::CreateRevision(new)).proven()
     }
 
     /// Gives the highest number to a revision that is used again.
-    pub fn renumber_revision(name: String, number: i64) -> Self {
-        Self::before(Change::RenumberRevision { name, number })
+    pub fn renumber_revision(name: String, uid: String, number: i64) -> Self {
+        Self::before(Change::RenumberRevision { name, uid, number })
     }
 
-    /// Adopts an orphaned revision. A workload that is being deleted must not adopt objects.
-    pub fn adopt_revision(name: String, uid: String) -> Self {
-        Self::before(Change::AdoptRevision { name, uid }).proven()
+    /// Adopts an orphaned revision. An object that is being deleted must not adopt others.
+    pub fn adopt_revision(name: String, uid: String, number: Option<i64>) -> Self {
+        Self::before(Change::AdoptRevision { name, uid, number }).proven()
     }
 
     /// Adopts an orphaned pod.
@@ -217,7 +217,7 @@ impl Write {
     /// Creates a pod.
     pub fn create_pod(new: NewPod) -> Self {
         let create = Self::after(Change::CreatePod(new)).attempts(Attempt::CreatePod);
-        Self { proof: Proof::WorkloadAlone, ..create }
+        Self { proof: Proof::OwnerAlone, ..create }
     }
 
     /// Creates a volume claim.
@@ -251,6 +251,11 @@ impl Write {
         Self::after(Change::SetMetadata { pod, labels: Vec::new(), annotations })
     }
 
+    /// Changes the sidecars of a pod, by their SidecarSet.
+    pub fn patch_sidecars(patch: SidecarPatch) -> Self {
+        Self::after(Change::PatchSidecars(patch)).proven()
+    }
+
     /// Forces the deletion of a pod that is already Terminating.
     pub fn force_deletion(pod: &Pod) -> Option<Self> {
         let force = Self::after(Change::ForceDeletePod(PodRef::of(pod)));
@@ -277,8 +282,8 @@ impl Write {
         };
         // Every other deletion rests on conditions that hold only for a moment.
         let proof = match (reason, ground) {
-            (DeletionReason::ScaleIn, Ground::NoHook) => Proof::WorkloadAlone,
-            _ => Proof::Workload,
+            (DeletionReason::ScaleIn, Ground::NoHook) => Proof::OwnerAlone,
+            _ => Proof::Owner,
         };
         let delete = Self::after(Change::DeletePod(Deletion { pod, reason, ground }));
         Self { proof, ..delete.attempts(attempt) }
@@ -346,7 +351,7 @@ impl Write {
     }
 
     fn proven(self) -> Self {
-        Self { proof: Proof::Workload, ..self }
+        Self { proof: Proof::Owner, ..self }
     }
 
     fn attempts(self, attempt: Attempt) -> Self {

@@ -14,7 +14,10 @@ mod sequel;
 
 pub use change::{Change, Deletion, DeletionReason, ImageChange, InPlacePatch, Owned};
 pub use class::{Attempt, Phase, Proof, Write};
-pub use object::{Budget, ClaimOwnership, NewClaim, NewPod, NewRevision, WorkloadPatch};
+pub use object::{
+    Budget, ClaimOwnership, NewClaim, NewImage, NewPod, NewRevision, RevisionData, SidecarPatch,
+    WorkloadPatch,
+};
 pub use plan::{Event, Plan};
 pub use request::{Content, Object, Owner, Request, Verb};
 pub use sequel::Answer;

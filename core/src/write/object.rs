@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use crate::api::JsonText;
 use crate::api::names::HookPoint;
+use crate::observed::{InPlaceRecord, PodRef};
 
 /// Changes of the workload's own spec, annotations and finalizers, in one patch.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -34,10 +35,19 @@ pub struct NewRevision {
     pub name: String,
     /// Its number.
     pub number: i64,
-    /// The pod template.
-    pub template: JsonText,
+    /// What it records.
+    pub data: RevisionData,
     /// Why it was created, in the user's words.
     pub cause: Option<String>,
+}
+
+/// What a ControllerRevision records.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RevisionData {
+    /// The pod template of a workload.
+    Template(JsonText),
+    /// What a SidecarSet injects.
+    Sidecars(Value),
 }
 
 /// A pod to create.
@@ -60,6 +70,35 @@ pub struct Budget {
     pub name: String,
     /// The object.
     pub budget: Value,
+}
+
+/// A change of the sidecars of a pod, by their SidecarSet.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SidecarPatch {
+    /// The pod. If images are changed, it must be unchanged.
+    pub pod: PodRef,
+    /// Its namespace.
+    pub namespace: String,
+    /// The name of the set.
+    pub set: String,
+    /// The mark that the pod has now.
+    pub from: String,
+    /// The mark that it gets.
+    pub to: String,
+    /// New images of a pod of another controller, with the record of the change. None leaves the containers as they
+    /// are: a workload changes its pods itself.
+    pub images: Option<(Vec<NewImage>, InPlaceRecord)>,
+}
+
+/// The new image of a sidecar.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewImage {
+    /// The container.
+    pub container: String,
+    /// Its new image.
+    pub image: String,
+    /// Whether it is a native sidecar.
+    pub native: bool,
 }
 
 /// A volume claim to create.

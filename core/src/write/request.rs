@@ -11,18 +11,21 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::Resource;
 use serde_json::{Map, Value, json};
 
-use super::{Change, ClaimOwnership, ImageChange, InPlacePatch, NewRevision, Owned, WorkloadPatch};
-use crate::api::names::{self, WorkloadKind};
+use super::{
+    Change, ClaimOwnership, ImageChange, InPlacePatch, NewRevision, Owned, RevisionData,
+    SidecarPatch, WorkloadPatch,
+};
+use crate::api::{API_VERSION, names};
 use crate::go_json;
 use crate::observed::time::rounded_down;
-use crate::observed::{Kind, PodRef};
+use crate::observed::{Kind, PodRef, mark_key};
 
-/// The workload that a plan was made for, as far as requests name it.
+/// The object that a plan is made for, as far as requests name it.
 #[derive(Clone, Debug)]
 pub struct Owner {
     /// Its kind.
-    pub kind: WorkloadKind,
-    /// Its namespace.
+    pub kind: Kind,
+    /// Its namespace; empty if it is cluster-scoped.
     pub namespace: String,
     /// Its name.
     pub name: String,
@@ -30,22 +33,46 @@ pub struct Owner {
     pub uid: String,
     /// Its resourceVersion, which changes with each write to it.
     pub resource_version: String,
-    /// The labels of its selector. Its revisions have these labels, too.
-    pub selector_labels: BTreeMap<String, String>,
+    /// The namespace of its ControllerRevisions.
+    pub revision_namespace: String,
+    /// The labels of its ControllerRevisions.
+    pub revision_labels: BTreeMap<String, String>,
 }
 
 impl Owner {
-    /// The path of the workload.
+    /// Its path.
     pub fn path(&self) -> String {
-        Kind::from(self.kind).path(&self.namespace, &self.name)
+        self.kind.path(&self.namespace, &self.name)
     }
 
+    /// The owner reference to it. One to a set does not block the set's deletion: to write such a reference, the operator
+    /// would need permission to update the set's finalizers.
     fn owner_reference(&self) -> Value {
-        json!(self.kind.owner_reference(&self.name, &self.uid))
+        let mut reference = json!({
+            "apiVersion": API_VERSION, "kind": self.kind.name(), "name": self.name,
+            "uid": self.uid, "controller": true,
+        });
+        if self.kind != Kind::SidecarSet {
+            reference["blockOwnerDeletion"] = json!(true);
+        }
+        reference
+    }
+
+    /// A request about an object in this namespace, or one of a kind without namespaces.
+    fn about_in<'a>(namespace: &'a str, kind: Kind, name: &'a str, uid: &'a str) -> Requested<'a> {
+        Requested { namespace, kind, name, uid }
+    }
+
+    fn about_revision<'a>(&'a self, name: &'a str, uid: &'a str) -> Requested<'a> {
+        let kind = match self.kind {
+            Kind::SidecarSet => Kind::SetRevision,
+            _ => Kind::Revision,
+        };
+        Self::about_in(&self.revision_namespace, kind, name, uid)
     }
 
     fn about<'a>(&'a self, kind: Kind, name: &'a str, uid: &'a str) -> Requested<'a> {
-        Requested { owner: self, kind, name, uid }
+        Self::about_in(&self.namespace, kind, name, uid)
     }
 
     fn about_pod<'a>(&'a self, pod: &'a PodRef) -> Requested<'a> {
@@ -119,17 +146,18 @@ impl Change {
         match self {
             Change::PatchWorkload(patch) => {
                 let body = workload(patch, &owner.resource_version);
-                owner.about(owner.kind.into(), &owner.name, &owner.uid).merge(&body)
+                owner.about(owner.kind, &owner.name, &owner.uid).merge(&body)
             }
             Change::CreateRevision(new) => {
                 let body = go_json::to_bytes(&revision(new, owner));
-                owner.about(Kind::Revision, &new.name, "").create(body)
+                owner.about_revision(&new.name, "").create(body)
             }
-            Change::RenumberRevision { name, number } => {
-                owner.about(Kind::Revision, name, "").merge(&json!({"revision": number}))
+            Change::RenumberRevision { name, uid, number } => {
+                let body = json!({"metadata": {"uid": uid}, "revision": number});
+                owner.about_revision(name, uid).merge(&body)
             }
-            Change::AdoptRevision { name, uid } => {
-                owner.about(Kind::Revision, name, uid).patch("", &adopt(uid, owner))
+            Change::AdoptRevision { name, uid, number } => {
+                owner.about_revision(name, uid).patch("", &adopt_revision(uid, *number, owner))
             }
             Change::AdoptPod(pod) => owner.about_pod(pod).patch("", &adopt_pod(&pod.uid, owner)),
             Change::ReleasePod(pod) => owner.about_pod(pod).patch("", &release(&pod.uid, owner)),
@@ -158,7 +186,7 @@ impl Change {
                 owner.about(Kind::HookRun, name, "").create(json!(run).to_string().into_bytes())
             }
             Change::Delete { kind: Owned::Revision, name, uid } => {
-                owner.about(Kind::Revision, name, uid).to_object("", Verb::Delete(None))
+                owner.about_revision(name, uid).to_object("", Verb::Delete(None))
             }
             Change::Delete { kind: Owned::HookRun, name, uid } => {
                 owner.about(Kind::HookRun, name, uid).to_object("", Verb::Delete(None))
@@ -172,6 +200,11 @@ impl Change {
             Change::PatchInPlace(patch) => {
                 let body = in_place(patch).to_string().into_bytes();
                 owner.about_pod(&patch.pod).to_object("", Verb::Patch(Content::JsonPatch, body))
+            }
+            Change::PatchSidecars(it) => {
+                let (content, body) = sidecars(it);
+                let pod = Owner::about_in(&it.namespace, Kind::Pod, &it.pod.name, &it.pod.uid);
+                pod.to_object("", Verb::Patch(content, body.to_string().into_bytes()))
             }
             Change::ResizePod { pod, resources } => {
                 owner.about_pod(pod).patch("/resize", &resize(&pod.uid, resources))
@@ -187,7 +220,7 @@ impl Change {
 
 /// A request about an object of a kind that is watched.
 struct Requested<'a> {
-    owner: &'a Owner,
+    namespace: &'a str,
     kind: Kind,
     name: &'a str,
     uid: &'a str,
@@ -208,12 +241,12 @@ impl Requested<'_> {
     }
 
     fn to_collection(&self, verb: Verb) -> Request {
-        let path = self.kind.collection(Some(&self.owner.namespace));
+        let path = self.kind.collection(Some(self.namespace));
         Request { object: self.object(), path, verb }
     }
 
     fn to_object(&self, subresource: &str, verb: Verb) -> Request {
-        let path = self.kind.path(&self.owner.namespace, self.name) + subresource;
+        let path = self.kind.path(self.namespace, self.name) + subresource;
         Request { object: self.object(), path, verb }
     }
 
@@ -253,6 +286,21 @@ fn claim_owners(change: &ClaimOwnership) -> Value {
 /// A strategic merge patch that makes the workload the controller of an orphan.
 fn adopt(uid: &str, owner: &Owner) -> Value {
     json!({"metadata": {"uid": uid, "ownerReferences": [owner.owner_reference()]}})
+}
+
+/// A strategic merge patch that makes the owner the controller of a revision. An earlier set of the same name may still
+/// be its controller, so the reference to a set replaces all others.
+fn adopt_revision(uid: &str, number: Option<i64>, owner: &Owner) -> Value {
+    let mut body = adopt(uid, owner);
+    if owner.kind == Kind::SidecarSet
+        && let Some(references) = body["metadata"]["ownerReferences"].as_array_mut()
+    {
+        references.push(json!({"$patch": "replace"}));
+    }
+    if let Some(number) = number {
+        body["revision"] = json!(number);
+    }
+    body
 }
 
 /// A strategic merge patch that adds the workload's owner reference to a pod. What the pod shows of an earlier wait for
@@ -368,6 +416,35 @@ fn path(map: &str, key: &str) -> String {
     format!("/metadata/{map}/{key}")
 }
 
+/// The patch of a pod by a SidecarSet. A new mark alone is a JSON patch, which tests the old mark, so it fails if a
+/// workload has begun to update the pod. New images come in a strategic merge patch, which fails if the pod has changed;
+/// its record says what to wait for, even after this process restarts.
+fn sidecars(patch: &SidecarPatch) -> (Content, Value) {
+    let key = mark_key(&patch.set);
+    let Some((images, record)) = &patch.images else {
+        let path = path("annotations", &key);
+        let body = json!([
+            test("/metadata/uid", json!(patch.pod.uid)),
+            test(&path, json!(patch.from)),
+            {"op": "replace", "path": path, "value": patch.to},
+        ]);
+        return (Content::JsonPatch, body);
+    };
+    let mut metadata = json!({"uid": patch.pod.uid});
+    require_version(&mut metadata, &patch.pod);
+    metadata["annotations"] = json!({key: patch.to, names::IN_PLACE_RECORD: record.text()});
+    let mut body = json!({"metadata": metadata, "spec": {}});
+    for (list, native) in [("containers", false), ("initContainers", true)] {
+        let images = images.iter().filter(|it| it.native == native);
+        let images = images.map(|it| json!({"name": it.container, "image": it.image}));
+        let images: Vec<Value> = images.collect();
+        if !images.is_empty() {
+            body["spec"][list] = Value::Array(images);
+        }
+    }
+    (Content::StrategicPatch, body)
+}
+
 /// A strategic merge patch for the resize subresource.
 fn resize(uid: &str, resources: &[(String, Value)]) -> Value {
     let containers: Vec<Value> = resources
@@ -380,12 +457,18 @@ fn resize(uid: &str, resources: &[(String, Value)]) -> Value {
 /// The new ControllerRevision.
 fn revision(new: &NewRevision, owner: &Owner) -> Value {
     let mut labels: Map<String, Value> =
-        owner.selector_labels.iter().map(|(key, value)| (key.clone(), json!(value))).collect();
-    labels.insert(names::REVISION_LABEL.to_owned(), json!(new.name));
-    let mut template = new.template.parse();
-    if let Some(fields) = template.as_object_mut() {
-        fields.insert("$patch".to_owned(), json!("replace"));
-    }
+        owner.revision_labels.iter().map(|(key, value)| (key.clone(), json!(value))).collect();
+    let spec = match &new.data {
+        RevisionData::Sidecars(content) => content.clone(),
+        RevisionData::Template(template) => {
+            labels.insert(names::REVISION_LABEL.to_owned(), json!(new.name));
+            let mut template = template.parse();
+            if let Some(fields) = template.as_object_mut() {
+                fields.insert("$patch".to_owned(), json!("replace"));
+            }
+            json!({"template": template})
+        }
+    };
     let causes = new.cause.iter();
     let annotations: Map<String, Value> =
         causes.map(|cause| (names::CHANGE_CAUSE.to_owned(), json!(cause))).collect();
@@ -394,12 +477,12 @@ fn revision(new: &NewRevision, owner: &Owner) -> Value {
         "kind": "ControllerRevision",
         "metadata": {
             "name": new.name,
-            "namespace": owner.namespace,
+            "namespace": owner.revision_namespace,
             "labels": labels,
             "annotations": annotations,
             "ownerReferences": [owner.owner_reference()],
         },
-        "data": {"spec": {"template": template}},
+        "data": {"spec": spec},
         "revision": new.number,
     })
 }

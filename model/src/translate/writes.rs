@@ -76,6 +76,7 @@ impl Translator {
             Change::AdoptPod(pod) => Write::Adopt(parse_uid(&pod.uid)),
             Change::AdoptRevision { .. }
             | Change::ReleasePod(_)
+            | Change::PatchSidecars(_)
             | Change::ResizePod { .. }
             | Change::ForceDeletePod(_)
             | Change::CreateClaim(_)

@@ -42,7 +42,7 @@ pub(crate) struct Regarding {
 impl From<&Target> for Regarding {
     fn from(target: &Target) -> Self {
         Self {
-            kind: target.owner.kind.as_str(),
+            kind: target.owner.kind.name(),
             namespace: target.owner.namespace.clone(),
             name: target.owner.name.clone(),
             uid: target.owner.uid.clone(),

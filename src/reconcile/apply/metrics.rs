@@ -14,12 +14,13 @@ use prometheus_client::encoding::{
 
 use super::Target;
 use crate::runtime::metrics::{Counts, Timings};
+use crate::runtime::objects::Kind;
 use crate::runtime::request::Refusal;
 use gamekeeper_core::api::names::WorkloadKind;
 use gamekeeper_core::guard::Ground;
 use gamekeeper_core::observed::Disruption;
 use gamekeeper_core::workload::Ending;
-use gamekeeper_core::write::{Change, DeletionReason, Write};
+use gamekeeper_core::write::{Change, DeletionReason, Owner, Write};
 
 /// The histogram buckets of bk-bcs, in seconds.
 pub(crate) const BUCKETS: [f64; 11] =
@@ -55,6 +56,18 @@ pub(crate) struct WorkloadLabels {
     pub kind: WorkloadKind,
     pub namespace: String,
     pub name: String,
+}
+
+impl WorkloadLabels {
+    /// Those of an object that may be a workload; None if it is not.
+    fn of(owner: &Owner) -> Option<Self> {
+        let kind = match owner.kind {
+            Kind::GameDeployment => WorkloadKind::GameDeployment,
+            Kind::GameStatefulSet => WorkloadKind::GameStatefulSet,
+            _ => return None,
+        };
+        Some(Self { kind, namespace: owner.namespace.clone(), name: owner.name.clone() })
+    }
 }
 
 impl EncodeLabelSet for WorkloadLabels {
@@ -248,20 +261,23 @@ impl Metrics {
         result: &Result<T, Refusal>,
         took: Duration,
     ) {
+        let Some(workload) = WorkloadLabels::of(&target.owner) else {
+            return;
+        };
         let status = ResultLabel::of(result.is_ok());
         let pod_labels = |action| PodWriteLabels {
-            workload: target.labels(),
+            workload: workload.clone(),
             status,
             action,
             grace: target.hooked,
         };
         match write.change() {
             Change::CreatePod(_) => {
-                let workload = target.labels();
+                let workload = workload.clone();
                 self.creations.observe(ResultLabels { workload, status }, took);
             }
             Change::DeletePod(it) => {
-                let action = PodAction::deletion(target.owner.kind, it.reason);
+                let action = PodAction::deletion(workload.kind, it.reason);
                 self.deletions.observe(pod_labels(action), took);
                 let why = match it.ground {
                     Ground::Deadline => Some("deadline"),
@@ -270,7 +286,7 @@ impl Metrics {
                     Ground::NoHook | Ground::Hook | Ground::NothingRuns => None,
                 };
                 if let Some(why) = why.filter(|_| result.is_ok()) {
-                    self.guarded.increment(GuardedLabels::new(target.labels(), why));
+                    self.guarded.increment(GuardedLabels::new(workload.clone(), why));
                 }
             }
             Change::ForceDeletePod(_) => {
@@ -285,13 +301,13 @@ impl Metrics {
             }
             Change::CreateHookRun(run) => {
                 // bk-bcs does not count canary steps here.
-                if let Some(point) = run.pod_point(target.owner.kind) {
+                if let Some(point) = run.pod_point(workload.kind) {
                     let labels = HookRunLabels {
                         namespace: target.owner.namespace.clone(),
                         name: target.owner.name.clone(),
                         status,
                         action: point.as_str().to_lowercase(),
-                        objectKind: target.owner.kind.as_str(),
+                        objectKind: workload.kind.as_str(),
                     };
                     self.hooks.observe(labels, took);
                 }

@@ -14,24 +14,31 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tokio::time::Instant;
+use tracing::{debug, warn};
 
-use crate::runtime::request::Requests;
+use self::events::PendingEvent;
+use self::tally::Tally;
+use crate::runtime::queue::Requeue;
+use crate::runtime::request::{Refusal, RequestResult, Requests, ResponseMetadata};
 use gamekeeper_core::api::HookRun;
-use gamekeeper_core::workload::{Backoff, Failures, GuardState, GuardedPlayers, Verdict};
+use gamekeeper_core::workload::{
+    Backoff, Failures, GuardState, GuardedPlayers, OtherBudget, Verdict,
+};
 use gamekeeper_core::write::{Owner, Write};
 
 pub(crate) use metrics::{BUCKETS, Metrics, ResultLabel, WorkloadLabels};
 pub(crate) use proof::{AdaptiveTimeout, PROOF_LIFETIME, valid_until};
 
-/// The workload of a plan, as it was when the plan was made.
+/// The object of a plan, as it was when the plan was made.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
-    /// Its resourceVersion is updated after each of our own writes to the workload.
+    /// Its resourceVersion is updated after each of our own writes to the object.
     pub owner: Owner,
     /// If it changes, the plan is void.
     pub generation: i64,
-    /// Whether the workload is being deleted. Its finalizer keeps it until its pods are deleted.
+    /// Whether the object is being deleted. Its finalizer keeps it until the operator has finished.
     pub deleting: bool,
     /// Whether a hook runs before the workload's pods are deleted or updated.
     pub hooked: bool,
@@ -39,18 +46,71 @@ pub(crate) struct Target {
     pub read_at: Instant,
 }
 
-impl Target {
-    pub(crate) fn labels(&self) -> WorkloadLabels {
-        WorkloadLabels {
-            kind: self.owner.kind,
-            namespace: self.owner.namespace.clone(),
-            name: self.owner.name.clone(),
+/// What the loop remembers about an object between its plans, whatever its kind: how often it is written, and how long
+/// the API server takes.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    /// When the status was last written.
+    pub status_written: Option<Instant>,
+    pub proof_timeout: AdaptiveTimeout,
+    pub planning_timeout: AdaptiveTimeout,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            status_written: None,
+            proof_timeout: AdaptiveTimeout::new(proof::PROOF_LIFETIME),
+            planning_timeout: AdaptiveTimeout::new(proof::PLAN_LIFETIME),
         }
     }
 }
 
+/// What a kind of object remembers between plans, and how it takes the results of writes.
+pub(crate) trait Remember {
+    /// The results of one batch of writes.
+    type Tally: Results;
+    /// The maximum number of concurrent writes.
+    const MAX_WRITES: usize;
+
+    fn pace(&mut self) -> &mut Pace;
+
+    /// Before a batch.
+    fn begin(&mut self, target: &Target) -> Self::Tally;
+
+    /// After a batch: remembers the results, and returns the outcome.
+    ///
+    /// # Errors
+    /// If the rest of the plan depends on a write that failed.
+    fn settle(&mut self, tally: Self::Tally) -> Result<ApplyOutcome, Stop>;
+}
+
+/// The results of the writes of one batch.
+pub(crate) trait Results {
+    /// Whether a write may start, given the results so far.
+    fn may_begin(&mut self, write: &Write) -> bool;
+
+    fn count(&mut self, write: &Write, result: RequestResult);
+
+    /// Something is left to the next plan.
+    fn leave_rest(&mut self);
+
+    /// The PodDisruptionBudgets of other clients, read after the guard was found to be in force.
+    fn observe_budgets(&mut self, _others: Vec<OtherBudget>) {}
+
+    /// The response to a patch of the object itself.
+    fn take_owner(&mut self) -> Option<ResponseMetadata> {
+        None
+    }
+
+    /// What is published about the batch.
+    fn events(&mut self) -> Vec<PendingEvent> {
+        Vec::new()
+    }
+}
+
 /// What is remembered about one workload between plans, mainly responses of the API server.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Memory {
     /// The API server's verdicts on pods, by revision.
     pub verdicts: BTreeMap<String, Verdict>,
@@ -68,27 +128,23 @@ pub(crate) struct Memory {
     pub guard: Option<GuardState>,
     /// Guarded pods that may have players and that the operator has not deleted.
     pub players: GuardedPlayers,
-    /// When the status was last written.
-    pub status_written: Option<Instant>,
-    pub proof_timeout: AdaptiveTimeout,
-    pub planning_timeout: AdaptiveTimeout,
+    pub pace: Pace,
 }
 
-impl Default for Memory {
-    fn default() -> Self {
-        Self {
-            verdicts: BTreeMap::new(),
-            sidecars: Vec::new(),
-            refused: BTreeSet::new(),
-            taken: BTreeSet::new(),
-            failures: Failures::default(),
-            backoff: None,
-            guard: None,
-            players: GuardedPlayers::default(),
-            status_written: None,
-            proof_timeout: AdaptiveTimeout::new(proof::PROOF_LIFETIME),
-            planning_timeout: AdaptiveTimeout::new(proof::PLAN_LIFETIME),
-        }
+impl Remember for Memory {
+    type Tally = Tally;
+    const MAX_WRITES: usize = 64;
+
+    fn pace(&mut self) -> &mut Pace {
+        &mut self.pace
+    }
+
+    fn begin(&mut self, target: &Target) -> Tally {
+        Tally::begin(target.owner.kind, self)
+    }
+
+    fn settle(&mut self, tally: Tally) -> Result<ApplyOutcome, Stop> {
+        tally.settle(self)
     }
 }
 
@@ -129,12 +185,67 @@ pub(crate) enum ApplyOutcome {
     },
 }
 
+/// Why the rest of a plan is dropped.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// A precondition does not hold.
+    Conflict(String),
+    /// A proof took too long.
+    Late,
+    /// A request failed: the message, and the value of the response's Retry-After header.
+    Failed(String, Option<Duration>),
+}
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Busy { message, after } | Refusal::Unavailable { message, after } => {
+                Stop::Failed(message, after)
+            }
+            Refusal::Rejected(message) | Refusal::NamespaceTerminating(message) => {
+                Stop::Failed(message, None)
+            }
+            Refusal::Late(_) => Stop::Late,
+            Refusal::Conflict(message)
+            | Refusal::AlreadyExists(message)
+            | Refusal::NotFound(message) => Stop::Conflict(message),
+        }
+    }
+}
+
 /// The result of applying a plan.
 #[derive(Debug)]
 pub(crate) struct Report {
     pub outcome: ApplyOutcome,
     /// When a delayed status may be written.
     pub status_due: Option<Instant>,
+}
+
+impl Report {
+    /// When the object is reconciled again, at `wake` at the latest.
+    pub(crate) fn requeue(self, wake: Option<Instant>) -> Requeue {
+        match self.outcome {
+            ApplyOutcome::Done => {
+                Requeue::Settled([wake, self.status_due].into_iter().flatten().min())
+            }
+            ApplyOutcome::Unfinished => Requeue::Now,
+            ApplyOutcome::Conflict(message) => {
+                debug!(message, "the object has changed; planning again");
+                Requeue::Conflict
+            }
+            ApplyOutcome::Failed { message, after } => {
+                warn!(message, "request failed; retrying");
+                Requeue::Retry(after)
+            }
+        }
+    }
+}
+
+/// Converts a time of the wall clock to the monotonic clock.
+pub(crate) fn instant(at: Timestamp, now: Timestamp) -> Instant {
+    let ahead = Duration::try_from(at.duration_since(now)).unwrap_or_default();
+    // It is better to wake a little late than too early, when there would be nothing to do yet.
+    Instant::now() + ahead.max(Duration::from_millis(10))
 }
 
 /// Receives HookRuns that the API server does not store, because their namespace is being deleted.

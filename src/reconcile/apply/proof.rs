@@ -1,7 +1,7 @@
 //! How long a decision is valid.
 //!
-//! A plan is valid while the workload is unchanged, which a quorum GET proves, and while the pods were observed
-//! recently. Writes that depend on the workload alone continue while the proof is renewed, so that one plan can
+//! A plan is valid while the object that it is for is unchanged, which a quorum GET proves, and while the pods were observed
+//! recently. Writes that depend on their owner alone continue while the proof is renewed, so that one plan can
 //! create or delete a thousand pods without a pause.
 //!
 //! A proof or plan that is too late is dropped, because the process may have been frozen in the meantime. The
@@ -17,8 +17,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tracing::warn;
 
-use super::run::Stop;
-use super::{Applier, Target};
+use super::{Applier, Stop, Target};
 use gamekeeper_core::write;
 use gamekeeper_core::write::Write;
 
@@ -36,7 +35,7 @@ const SLOWNESS_MEMORY: Duration = Duration::from_secs(30);
 /// The longest time for which one plan is applied. It is limited because only the next plan writes the status.
 const MAX_RUN_TIME: Duration = Duration::from_secs(6);
 
-/// The timeout of proofs of one workload, or of plans for it.
+/// The timeout of proofs of one object, or of plans for it.
 ///
 /// A single late result is not accepted, because the process may have been frozen in the meantime. If several in a
 /// row are late, the API server or the processor is slow, so the timeout doubles each time.
@@ -89,10 +88,10 @@ pub(super) struct Proof {
     started: Instant,
     /// When the validity ends for writes that depend on pods.
     until: Instant,
-    /// When the validity ends for writes that depend on the workload alone. None once the workload has changed, or
+    /// When the validity ends for writes that depend on their owner alone. None once the owner has changed, or
     /// once the proof is no longer renewed.
     renewed_until: watch::Sender<Option<Instant>>,
-    /// The number of writes that depend on the workload alone and have not started. The proof is renewed for
+    /// The number of writes that depend on their owner alone and have not started. The proof is renewed for
     /// these only.
     waiting: AtomicUsize,
 }
@@ -100,7 +99,7 @@ pub(super) struct Proof {
 impl Proof {
     /// A proof for these writes that is valid until `until`, unless it is renewed.
     pub(super) fn until(until: Instant, writes: &[Write]) -> Self {
-        let waiting = writes.iter().filter(|it| depends_on_workload_alone(it));
+        let waiting = writes.iter().filter(|it| depends_on_owner_alone(it));
         Self {
             started: Instant::now(),
             until,
@@ -109,10 +108,10 @@ impl Proof {
         }
     }
 
-    /// Until when a write may be sent; None if it may not start anymore. If it depends on the workload alone and the
+    /// Until when a write may be sent; None if it may not start anymore. If it depends on its owner alone and the
     /// proof has expired, this waits for the next proof, which an overloaded API server delays.
     pub(super) async fn deadline_of(&self, write: &Write) -> Option<Instant> {
-        if !depends_on_workload_alone(write) {
+        if !depends_on_owner_alone(write) {
             let is_valid = Instant::now() <= self.until && self.renewed_until.borrow().is_some();
             return is_valid.then(|| self.until.min(validity_of_hook(write)));
         }
@@ -123,13 +122,13 @@ impl Proof {
         until.ok().and_then(|it| *it)
     }
 
-    /// A write that depends on the workload alone has waited for its turn until the proof expired. Another proof is
+    /// A write that depends on its owner alone has waited for its turn until the proof expired. Another proof is
     /// needed for it.
     pub(super) fn await_another(&self) {
         self.waiting.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Renews the proof while writes wait for it. If the workload has changed, if the API server does not respond in
+    /// Renews the proof while writes wait for it. If the owner has changed, if the API server does not respond in
     /// time, or after [`MAX_RUN_TIME`], the proof becomes void. Never returns.
     pub(super) async fn renew(
         &self,
@@ -152,9 +151,9 @@ impl Proof {
     }
 }
 
-/// Whether a write stays valid while its workload does not change.
-pub(super) fn depends_on_workload_alone(write: &Write) -> bool {
-    write.proof() == write::Proof::WorkloadAlone
+/// Whether a write stays valid while its owner does not change.
+pub(super) fn depends_on_owner_alone(write: &Write) -> bool {
+    write.proof() == write::Proof::OwnerAlone
 }
 
 /// Until when the success of the hook that allows a write is valid, by the monotonic clock.
@@ -172,7 +171,7 @@ fn validity_of_hook(write: &Write) -> Instant {
     }
 }
 
-/// Proves that a workload is unchanged, and returns the end of the proof's validity.
+/// Proves that an object is unchanged, and returns the end of the proof's validity.
 pub(super) async fn prove(
     applier: &Applier,
     target: &Target,

@@ -10,9 +10,8 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::events::PendingEvent;
-use super::proof::{self, PLAN_LIFETIME, PROOF_LIFETIME, Proof, depends_on_workload_alone};
-use super::tally::Tally;
-use super::{Applier, ApplyOutcome, Memory, Report, Target};
+use super::proof::{self, PLAN_LIFETIME, PROOF_LIFETIME, Proof, depends_on_owner_alone};
+use super::{Applier, ApplyOutcome, Pace, Remember, Report, Results, Stop, Target};
 use crate::runtime::fair::TooLate;
 use crate::runtime::objects::Written;
 use crate::runtime::request::{Refusal, to_bytes};
@@ -20,8 +19,6 @@ use gamekeeper_core::api::API_VERSION;
 use gamekeeper_core::write;
 use gamekeeper_core::write::{Answer, Change, Owner, Phase, Plan, Write};
 
-/// The maximum number of concurrent writes.
-const MAX_WRITES: usize = 64;
 /// The maximum number of concurrent writes that close a gate before an in-place change. If there were more of them on a
 /// busy API server, a pod's change would have to wait until the gates of many other pods are closed. Meanwhile, the
 /// kubelet would write a status for the pod's own closed gate.
@@ -32,10 +29,10 @@ const SEQUEL_LIFETIME: Duration = Duration::from_secs(5);
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A plan that is being applied.
-struct Execution<'a, S> {
+struct Execution<'a, S, M> {
     applier: &'a Applier,
     target: &'a mut Target,
-    memory: &'a mut Memory,
+    memory: &'a mut M,
     on_write: &'a (dyn Fn(Written) + Send + Sync),
     /// When the plan was made; None if planning took too long.
     decided_at: Option<Instant>,
@@ -45,49 +42,22 @@ struct Execution<'a, S> {
     proven_until: Option<Instant>,
 }
 
-/// Why the rest of a plan is dropped.
-pub(super) enum Stop {
-    /// A precondition does not hold.
-    Conflict(String),
-    /// A proof took too long.
-    Late,
-    /// A request failed: the message, and the value of the response's Retry-After header.
-    Failed(String, Option<Duration>),
-}
-
-impl From<Refusal> for Stop {
-    fn from(refusal: Refusal) -> Self {
-        match refusal {
-            Refusal::Busy { message, after } | Refusal::Unavailable { message, after } => {
-                Stop::Failed(message, after)
-            }
-            Refusal::Rejected(message) | Refusal::NamespaceTerminating(message) => {
-                Stop::Failed(message, None)
-            }
-            Refusal::Late(_) => Stop::Late,
-            Refusal::Conflict(message)
-            | Refusal::AlreadyExists(message)
-            | Refusal::NotFound(message) => Stop::Conflict(message),
-        }
-    }
-}
-
 impl Applier {
-    /// Applies a plan for a workload whose status is `old_status`. `on_write` is called with each write.
+    /// Applies a plan for an object whose status is `old_status`. `on_write` is called with each write.
     ///
     /// First come the writes that undo or prepare something. Then the status is written, if the rest depends on it or
-    /// if it was not written recently. The rest follows; writes that cannot be undone require a proof that the workload is
+    /// if it was not written recently. The rest follows; writes that cannot be undone require a proof that the object is
     /// unchanged. Writes that cannot start while the proof is valid are left to the next plan.
-    pub(crate) async fn carry_out<S: Serialize + PartialEq>(
+    pub(crate) async fn carry_out<S: Serialize + PartialEq, M: Remember>(
         &self,
         target: &mut Target,
         plan: Plan<S>,
         old_status: Option<&S>,
-        memory: &mut Memory,
+        memory: &mut M,
         on_write: &(dyn Fn(Written) + Send + Sync),
     ) -> Report {
         let Plan { writes, status, status_first, events, .. } = plan;
-        let is_in_time = memory.planning_timeout.accepts(target.read_at);
+        let is_in_time = memory.pace().planning_timeout.accepts(target.read_at);
         let decided_at = is_in_time.then(Instant::now);
         let mut execution = Execution {
             applier: self,
@@ -110,13 +80,13 @@ impl Applier {
                 self.events.publish(&*execution.target, PendingEvent::Plain(event));
             }
         }
-        Report { outcome, status_due: is_status_delayed.then(|| next_status_write(memory)) }
+        Report { outcome, status_due: is_status_delayed.then(|| next_status_write(memory.pace())) }
     }
 }
 
 /// The earliest time for the next write of a status that no decision depends on.
-fn next_status_write(memory: &Memory) -> Instant {
-    match memory.status_written {
+fn next_status_write(pace: &Pace) -> Instant {
+    match pace.status_written {
         Some(last) => last + STATUS_INTERVAL,
         None => Instant::now(),
     }
@@ -126,7 +96,7 @@ fn needs_proof(write: &Write) -> bool {
     write.proof() != write::Proof::None
 }
 
-impl<S: Serialize> Execution<'_, S> {
+impl<S: Serialize, M: Remember> Execution<'_, S, M> {
     async fn run(&mut self, writes: Vec<Write>, status_first: bool) -> Result<ApplyOutcome, Stop> {
         let (before_status, mut after_status): (Vec<_>, Vec<_>) =
             writes.into_iter().partition(|it| it.phase() == Phase::Before);
@@ -142,14 +112,14 @@ impl<S: Serialize> Execution<'_, S> {
         if self.target.generation != generation {
             return Ok(ApplyOutcome::Conflict("by our own patch".to_owned()));
         }
-        if status_first || next_status_write(self.memory) <= Instant::now() {
+        if status_first || next_status_write(self.memory.pace()) <= Instant::now() {
             self.write_status().await?;
         }
         let is_fresh = |decided_at: Instant| decided_at.elapsed() <= PLAN_LIFETIME;
         if !self.decided_at.is_some_and(is_fresh)
-            && !after_status.iter().all(depends_on_workload_alone)
+            && !after_status.iter().all(depends_on_owner_alone)
         {
-            after_status.retain(depends_on_workload_alone);
+            after_status.retain(depends_on_owner_alone);
             outcome = ApplyOutcome::Unfinished;
         }
         if after_status.iter().any(needs_proof) {
@@ -169,7 +139,7 @@ impl<S: Serialize> Execution<'_, S> {
 
     /// Makes writes in parallel. None starts after the plan has become invalid.
     async fn batch(&mut self, writes: Vec<Write>, until: Instant) -> Result<ApplyOutcome, Stop> {
-        let tally = Mutex::new(Tally::begin(self.target.owner.kind, self.memory));
+        let tally = Mutex::new(self.memory.begin(self.target));
         let lock = || tally.lock().unwrap_or_else(PoisonError::into_inner);
         let proof = Proof::until(until, &writes);
         let (applier, on_write) = (self.applier, self.on_write);
@@ -200,7 +170,7 @@ impl<S: Serialize> Execution<'_, S> {
             };
             let sequel = loop {
                 let Some(deadline) = proof.deadline_of(&write).await else {
-                    lock().unfinished = true;
+                    lock().leave_rest();
                     break None;
                 };
                 if !lock().may_begin(&write) {
@@ -209,11 +179,11 @@ impl<S: Serialize> Execution<'_, S> {
                 match act(&write, deadline).await {
                     Ok(sequel) => break sequel,
                     // The proof is renewed for it.
-                    Err(TooLate) if depends_on_workload_alone(&write) => {
+                    Err(TooLate) if depends_on_owner_alone(&write) => {
                         proof.await_another();
                     }
                     Err(TooLate) => {
-                        lock().unfinished = true;
+                        lock().leave_rest();
                         break None;
                     }
                 }
@@ -225,26 +195,26 @@ impl<S: Serialize> Execution<'_, S> {
                     false => Instant::now() + SEQUEL_LIFETIME,
                 };
                 if act(&sequel, deadline).await.is_err() {
-                    lock().unfinished = true;
+                    lock().leave_rest();
                 }
             }
         });
         tokio::select! {
-            () = writes.buffer_unordered(MAX_WRITES).collect::<()>() => {}
-            () = proof.renew(applier, target, &mut self.memory.proof_timeout) => {}
+            () = writes.buffer_unordered(M::MAX_WRITES).collect::<()>() => {}
+            () = proof.renew(applier, target, &mut self.memory.pace().proof_timeout) => {}
         }
         let mut tally = tally.into_inner().unwrap_or_else(PoisonError::into_inner);
-        if let Some(patched) = tally.workload.take() {
+        if let Some(patched) = tally.take_owner() {
             self.target.owner.resource_version = patched.resource_version;
             self.target.generation = patched.generation;
         }
         for event in tally.events() {
             applier.events.publish(&*self.target, event);
         }
-        tally.settle(self.memory)
+        self.memory.settle(tally)
     }
 
-    /// Writes the status, if it has changed. A successful write proves that the workload is unchanged.
+    /// Writes the status, if it has changed. A successful write proves that the object is unchanged.
     async fn write_status(&mut self) -> Result<(), Stop> {
         let Some(status) = &self.status else {
             return Ok(());
@@ -252,10 +222,10 @@ impl<S: Serialize> Execution<'_, S> {
         let Owner { kind, name, namespace, uid, resource_version, .. } = &self.target.owner;
         let body = serde_json::json!({
             "apiVersion": API_VERSION,
-            "kind": kind.as_str(),
+            "kind": kind.name(),
             "metadata": {
                 "name": name,
-                "namespace": namespace,
+                "namespace": (!namespace.is_empty()).then_some(namespace),
                 "uid": uid,
                 "resourceVersion": resource_version,
             },
@@ -264,19 +234,19 @@ impl<S: Serialize> Execution<'_, S> {
         let path = format!("{}/status", self.target.owner.path());
         let requested = Instant::now();
         let response = self.applier.requests.put(&path, to_bytes(&body)).await?;
-        (self.on_write)(Written::Version(self.target.owner.kind.into(), response.version()));
+        (self.on_write)(Written::Version(self.target.owner.kind, response.version()));
         self.target.owner.resource_version = response.resource_version;
-        self.memory.status_written = Some(Instant::now());
+        self.memory.pace().status_written = Some(Instant::now());
         self.status = None;
-        self.proven_until = proof::valid_until(requested, &mut self.memory.proof_timeout);
+        self.proven_until = proof::valid_until(requested, &mut self.memory.pace().proof_timeout);
         Ok(())
     }
 
-    /// Proves that the workload is unchanged, unless the last proof is recent.
+    /// Proves that the object is unchanged, unless the last proof is recent.
     async fn prove(&mut self) -> Result<(), Stop> {
         let is_recent = |until| Instant::now() + PROOF_LIFETIME * 3 / 4 < until;
         if !self.proven_until.is_some_and(is_recent) {
-            let timeout = &mut self.memory.proof_timeout;
+            let timeout = &mut self.memory.pace().proof_timeout;
             self.proven_until = Some(proof::prove(self.applier, self.target, timeout).await?);
         }
         Ok(())

@@ -6,20 +6,19 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::events::PendingEvent;
-use super::run::Stop;
-use super::{ApplyOutcome, Memory};
+use super::{ApplyOutcome, Memory, Results, Stop};
+use crate::runtime::objects::Kind;
 use crate::runtime::request::{Refusal, RequestResult, ResponseMetadata};
-use gamekeeper_core::api::names::WorkloadKind;
 use gamekeeper_core::guard::Ground;
 use gamekeeper_core::workload::{Backoff, GuardState, GuardedPlayers, OtherBudget, Verdict};
 use gamekeeper_core::write::{Attempt, Change, DeletionReason, Owned, Write};
 
 #[derive(Default)]
-pub(super) struct Tally {
+pub(crate) struct Tally {
     /// The response to a patch of the workload.
-    pub workload: Option<ResponseMetadata>,
+    workload: Option<ResponseMetadata>,
     /// Whether something was left to the next plan.
-    pub unfinished: bool,
+    unfinished: bool,
     /// Whether the names of pods can be chosen, rather than being determined by ordinals.
     chooses_names: bool,
     /// Revisions whose last pod was refused before this batch. The batch tries to create only one pod of each.
@@ -54,19 +53,8 @@ pub(super) struct Tally {
     void: bool,
 }
 
-impl Tally {
-    pub(super) fn begin(kind: WorkloadKind, memory: &mut Memory) -> Self {
-        Self {
-            chooses_names: kind == WorkloadKind::GameDeployment,
-            on_trial: memory.refused.clone(),
-            guard: memory.guard.clone(),
-            players: std::mem::take(&mut memory.players),
-            ..Self::default()
-        }
-    }
-
-    /// Whether a write may start, given the results so far.
-    pub(super) fn may_begin(&mut self, write: &Write) -> bool {
+impl Results for Tally {
+    fn may_begin(&mut self, write: &Write) -> bool {
         if self.unavailable.is_some() {
             return false;
         }
@@ -87,13 +75,7 @@ impl Tally {
         true
     }
 
-    /// Records the PodDisruptionBudgets of other clients. They become part of the guard's state once a successful probe
-    /// of the guard is counted.
-    pub(super) fn observe_budgets(&mut self, others: Vec<OtherBudget>) {
-        self.other_budgets = others;
-    }
-
-    pub(super) fn count(&mut self, write: &Write, result: RequestResult) {
+    fn count(&mut self, write: &Write, result: RequestResult) {
         // Even if there is no response, the pod may have been deleted.
         let may_be_done = matches!(result, Ok(_) | Err(Refusal::Unavailable { .. }));
         match write.change() {
@@ -118,6 +100,52 @@ impl Tally {
             Err(Refusal::Conflict(message) | Refusal::NotFound(message)) => {
                 self.conflict = Some(message);
             }
+        }
+    }
+
+    fn leave_rest(&mut self) {
+        self.unfinished = true;
+    }
+
+    /// They become part of the guard's state once a successful probe of the guard is counted.
+    fn observe_budgets(&mut self, others: Vec<OtherBudget>) {
+        self.other_budgets = others;
+    }
+
+    fn take_owner(&mut self) -> Option<ResponseMetadata> {
+        self.workload.take()
+    }
+
+    /// Failures become conditions and events of the next plan.
+    fn events(&mut self) -> Vec<PendingEvent> {
+        let pods = |reason, done, names: &mut Vec<String>| {
+            let names = std::mem::take(names);
+            (!names.is_empty()).then_some(PendingEvent::Pods { reason, done, names })
+        };
+        [
+            pods("SuccessfulCreate", "created", &mut self.created),
+            pods("SuccessfulDelete", "deleted", &mut self.deleted),
+            pods("SuccessfulUpdate", "updated in place", &mut self.updated),
+            pods(
+                "DeadlinePassed",
+                "deleted after spec.protection.deadlineSeconds, before the hook succeeded:",
+                &mut self.expired,
+            ),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+}
+
+impl Tally {
+    pub(super) fn begin(kind: Kind, memory: &mut Memory) -> Self {
+        Self {
+            chooses_names: kind == Kind::GameDeployment,
+            on_trial: memory.refused.clone(),
+            guard: memory.guard.clone(),
+            players: std::mem::take(&mut memory.players),
+            ..Self::default()
         }
     }
 
@@ -220,27 +248,6 @@ impl Tally {
     fn record_refused(&mut self, revision: &str, message: &str) {
         let refused = Verdict::Refused { message: message.to_owned(), at: Timestamp::now() };
         self.verdicts.insert(revision.to_owned(), refused);
-    }
-
-    /// The events of this batch. Failures become conditions and events of the next plan.
-    pub(super) fn events(&mut self) -> Vec<PendingEvent> {
-        let pods = |reason, done, names: &mut Vec<String>| {
-            let names = std::mem::take(names);
-            (!names.is_empty()).then_some(PendingEvent::Pods { reason, done, names })
-        };
-        [
-            pods("SuccessfulCreate", "created", &mut self.created),
-            pods("SuccessfulDelete", "deleted", &mut self.deleted),
-            pods("SuccessfulUpdate", "updated in place", &mut self.updated),
-            pods(
-                "DeadlinePassed",
-                "deleted after spec.protection.deadlineSeconds, before the hook succeeded:",
-                &mut self.expired,
-            ),
-        ]
-        .into_iter()
-        .flatten()
-        .collect()
     }
 
     /// Remembers the results, and returns the outcome of the batch.

@@ -19,12 +19,11 @@ use super::*;
 use crate::kinds::test_feed;
 use crate::runtime::objects::{Deleted, Kind, ObjectKey, Written};
 use gamekeeper_core::api::names;
-use gamekeeper_core::api::names::WorkloadKind;
 use gamekeeper_core::guard::{Case, HookAnswer, Permit, may_touch};
 use gamekeeper_core::observed::{Pod, PodRef};
 use gamekeeper_core::write::{
     Attempt, Budget, DeletionReason, InPlacePatch, NewClaim, NewPod, NewRevision, Plan,
-    WorkloadPatch,
+    RevisionData, WorkloadPatch,
 };
 
 /// The response (code and body) to a request ("METHOD path"), given the number of requests before it.
@@ -121,12 +120,13 @@ impl Harness {
 fn target() -> Target {
     Target {
         owner: Owner {
-            kind: WorkloadKind::GameDeployment,
+            kind: Kind::GameDeployment,
             namespace: "games".into(),
             name: "lobby".into(),
             uid: "u".into(),
             resource_version: "10".into(),
-            selector_labels: BTreeMap::new(),
+            revision_namespace: "games".into(),
+            revision_labels: BTreeMap::new(),
         },
         generation: 3,
         deleting: false,

@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
+use tracing::warn;
 
-use crate::reconcile::apply::{AdaptiveTimeout, PROOF_LIFETIME};
-use crate::runtime::request::Refusal;
+use crate::reconcile::apply::{ApplyOutcome, Pace, Remember, Results, Stop, Target};
+use crate::runtime::request::{Refusal, RequestResult};
 use gamekeeper_core::sidecar_set::RefusedWrite;
 use gamekeeper_core::text::truncate;
+use gamekeeper_core::write::{Change, Write};
 
 /// The shortest time between two counts of a set's pods: a thousand starting pods must not cause a thousand writes.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
@@ -30,10 +32,11 @@ pub(super) struct Memory {
     generation: i64,
     /// When the set's pods were last counted.
     counted: Option<Instant>,
-    /// The timeout of the proof that the set is unchanged.
-    pub proof_timeout: AdaptiveTimeout,
     /// The last write of each pod, if it was refused, by the pod's uid.
     refused: HashMap<String, RefusedWrite>,
+    /// Whether a revision could not be written because the cache does not show it as it is.
+    lost_revision: bool,
+    pace: Pace,
 }
 
 impl Memory {
@@ -42,8 +45,9 @@ impl Memory {
             uid: uid.to_owned(),
             generation: 0,
             counted: None,
-            proof_timeout: AdaptiveTimeout::new(PROOF_LIFETIME),
             refused: HashMap::new(),
+            lost_revision: false,
+            pace: Pace::default(),
         }
     }
 
@@ -65,37 +69,132 @@ impl Memory {
             self.generation = generation;
             self.refused.clear();
         }
+        // A pod that is not written again is deleted, or no longer selected.
+        let forgotten = Timestamp::now().checked_sub(REFUSED_TIME);
+        self.refused.retain(|_, it| !forgotten.as_ref().is_ok_and(|at| it.retry_at <= *at));
         &self.refused
     }
 
-    /// Forgets the refused writes of pods that are no longer counted.
-    pub(super) fn retain_pods(&mut self, is_counted: impl Fn(&str) -> bool) {
-        self.refused.retain(|pod, _| is_counted(pod));
+    /// Whether a revision could not be written since the last call.
+    pub(super) fn take_lost_revision(&mut self) -> bool {
+        std::mem::take(&mut self.lost_revision)
+    }
+}
+
+impl Remember for Memory {
+    type Tally = Tally;
+    const MAX_WRITES: usize = 16;
+
+    fn pace(&mut self) -> &mut Pace {
+        &mut self.pace
     }
 
-    /// Records whether the API server has refused the last write of a pod.
-    pub(super) fn record_write(&mut self, pod: &str, refusal: Option<&Refusal>, now: Timestamp) {
-        let wait = match refusal {
-            // These do not show whether the next write will succeed.
-            Some(
-                Refusal::Conflict(_)
-                | Refusal::NotFound(_)
-                | Refusal::Busy { .. }
-                | Refusal::Late(_),
-            ) => return,
-            Some(Refusal::Unavailable { .. }) => Some(FAILED_TIME),
-            Some(_) => Some(REFUSED_TIME),
-            None => None,
-        };
-        let retry_at = wait.and_then(|wait| now.checked_add(wait).ok());
-        match refusal.zip(retry_at) {
-            Some((refusal, retry_at)) => {
-                let message = truncate(&refusal.to_string(), MAX_MESSAGE);
-                let write = RefusedWrite { message, retry_at };
-                self.refused.insert(pod.to_owned(), write);
+    fn begin(&mut self, _target: &Target) -> Tally {
+        Tally::default()
+    }
+
+    fn settle(&mut self, tally: Tally) -> Result<ApplyOutcome, Stop> {
+        let now = Timestamp::now();
+        for (pod, refusal) in tally.pods {
+            let retry_at = refusal.as_ref().and_then(|it| now.checked_add(it.wait).ok());
+            match refusal.zip(retry_at) {
+                Some((Refused { message, .. }, retry_at)) => {
+                    self.refused.insert(pod, RefusedWrite { message, retry_at });
+                }
+                None => {
+                    self.refused.remove(&pod);
+                }
             }
-            None => {
-                self.refused.remove(pod);
+        }
+        self.lost_revision |= tally.lost_revision;
+        if let Some((message, after)) = tally.failed {
+            return Err(Stop::Failed(message, after));
+        }
+        if tally.lost_revision {
+            return Err(Stop::Conflict("a revision is not as the cache shows it".to_owned()));
+        }
+        Ok(match tally.unfinished {
+            true => ApplyOutcome::Unfinished,
+            false => ApplyOutcome::Done,
+        })
+    }
+}
+
+/// Why a pod was not written, and how long to wait before the write is repeated.
+#[derive(Debug)]
+struct Refused {
+    message: String,
+    wait: SignedDuration,
+}
+
+/// The results of a batch of writes for a set.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    /// The pods that were written, by uid, and why not.
+    pods: Vec<(String, Option<Refused>)>,
+    lost_revision: bool,
+    unfinished: bool,
+    /// Whether the API server is too busy for any further write.
+    busy: bool,
+    failed: Option<(String, Option<Duration>)>,
+}
+
+impl Results for Tally {
+    fn may_begin(&mut self, _write: &Write) -> bool {
+        !self.busy
+    }
+
+    fn leave_rest(&mut self) {
+        self.unfinished = true;
+    }
+
+    fn count(&mut self, write: &Write, result: RequestResult) {
+        let Change::PatchSidecars(patch) = write.change() else {
+            return self.count_revision(result);
+        };
+        let pod = patch.pod.uid.clone();
+        let refusal = match result {
+            Ok(_) => return self.pods.push((pod, None)),
+            Err(refusal) => refusal,
+        };
+        let refused = |wait| Refused { message: truncate(&refusal.to_string(), MAX_MESSAGE), wait };
+        match &refusal {
+            // The pod has changed. If the change does not concern the set, it does not queue the set.
+            Refusal::Conflict(_) | Refusal::NotFound(_) | Refusal::Late(_) => {
+                self.unfinished = true
+            }
+            Refusal::Busy { message, after } => {
+                self.busy = true;
+                self.failed = Some((message.clone(), *after));
+            }
+            Refusal::Unavailable { message, after } => {
+                self.pods.push((pod, Some(refused(FAILED_TIME))));
+                self.failed.get_or_insert_with(|| (message.clone(), *after));
+            }
+            Refusal::AlreadyExists(_) | Refusal::Rejected(_) | Refusal::NamespaceTerminating(_) => {
+                warn!(set = patch.set, %refusal, "cannot update a pod of a SidecarSet");
+                self.pods.push((pod, Some(refused(REFUSED_TIME))));
+                // The next plan skips the pod.
+                self.unfinished = true;
+            }
+        }
+    }
+}
+
+impl Tally {
+    /// Counts the result of writing a revision. The next plan waits until the cache shows it.
+    fn count_revision(&mut self, result: RequestResult) {
+        match result {
+            Ok(_) => self.unfinished = true,
+            Err(Refusal::AlreadyExists(_) | Refusal::NotFound(_) | Refusal::Conflict(_)) => {
+                self.lost_revision = true;
+            }
+            Err(Refusal::Late(_)) => self.unfinished = true,
+            Err(Refusal::Busy { message, after } | Refusal::Unavailable { message, after }) => {
+                self.failed = Some((message, after));
+            }
+            Err(Refusal::Rejected(message) | Refusal::NamespaceTerminating(message)) => {
+                self.failed = Some((message, None));
             }
         }
     }

@@ -14,6 +14,10 @@ use crate::kinds::{
     CachedNamespace, CachedPod, CachedSetRevision, NamespaceHead, NodeHead, NodeState, Router,
     Settings, test_feed,
 };
+use crate::reconcile::apply::events::EventRecorder;
+use crate::reconcile::apply::{Applier, Metrics, Remember};
+use crate::reconcile::{Planners, UnreadableReporter};
+use crate::runtime::request::Requests;
 use gamekeeper_core::api::names::SIDECARS_LABEL;
 use gamekeeper_core::observed::mark_key;
 
@@ -45,17 +49,22 @@ impl Server {
                 let line = format!("{method} {}", request.uri().path());
                 let generation = server.generation.load(Ordering::SeqCst);
                 let body = request.into_body().collect_bytes().await.expect("a body");
-                let body = serde_json::from_slice(&body).unwrap_or_default();
-                server.sent().push((line.clone(), body));
+                let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+                server.sent().push((line.clone(), Value::clone(&body)));
                 if method == Method::PATCH {
                     sleep(Duration::from_millis(200)).await;
                 }
+                let version = generation.to_string();
+                let seen = &body["metadata"]["resourceVersion"];
                 let (code, body) = match (server.refuse)(&line) {
                     Some((code, message)) => (code, json!({"message": message})),
+                    None if method == Method::PUT && *seen != *version => {
+                        (409, json!({"reason": "Conflict", "message": "changed"}))
+                    }
                     None => {
                         let uid = "uid-log";
                         let meta = json!({
-                            "uid": uid, "generation": generation, "resourceVersion": "1",
+                            "uid": uid, "generation": generation, "resourceVersion": version,
                         });
                         (200, json!({"metadata": meta}))
                     }
@@ -123,14 +132,21 @@ impl World {
         let router = Router::to_nowhere(&cache.sidecars);
         let (events, _) = EventRecorder::new();
         let requests = Requests::new(server.client());
-        let controller = SidecarSets::new(
-            Arc::clone(&cache),
-            requests.clone(),
-            events.clone(),
-            UnreadableReporter::new(requests, events),
-            watch::channel(WebhookState::InForce).1,
-            Arc::new(Planners::inline()),
-        );
+        let metrics = Metrics::default();
+        let shared = Shared {
+            cache: Arc::clone(&cache),
+            applier: Applier::new(
+                requests.clone(),
+                events.clone(),
+                metrics.clone(),
+                Arc::new(|_| {}),
+            ),
+            unreadable: UnreadableReporter::new(requests, events),
+            metrics,
+            planners: Arc::new(Planners::inline()),
+        };
+        let webhook = watch::channel(WebhookState::InForce).1;
+        let controller = SidecarSets::new(shared, webhook);
         let namespace = json!({"metadata": {"name": "web", "labels": {SIDECARS_LABEL: "enabled"}}});
         let namespace: NamespaceHead = serde_json::from_value(namespace).expect("a namespace");
         let namespace = Arc::new(CachedNamespace::from(namespace));
@@ -252,7 +268,7 @@ async fn no_pod_is_patched_once_the_set_has_changed() {
     world.show_pods(&pods);
     assert_eq!(world.reconcile().await, Requeue::Now);
     // Three batches start within half a second.
-    assert_eq!(world.server.patched().len(), 3 * MAX_WRITES);
+    assert_eq!(world.server.patched().len(), 3 * Memory::MAX_WRITES);
     world.server.generation.store(2, Ordering::SeqCst);
     assert_eq!(world.reconcile().await, Requeue::Conflict);
     assert_eq!(world.server.patched(), [""; 0]);
@@ -341,8 +357,9 @@ async fn only_a_revision_of_a_deleted_set_of_the_same_name_is_adopted() {
         reference["uid"] = json!("another-uid");
         world.show_revision(revision);
         world.reconcile().await;
-        let patches = world.server.take("PATCH ");
-        let (path, body) = patches.first().expect("a patch");
+        let method = if adopted { "PATCH " } else { "PUT " };
+        let writes = world.server.take(method);
+        let (path, body) = writes.first().expect("a write");
         if adopted {
             let owners = &body["metadata"]["ownerReferences"];
             assert_eq!(owners[0]["uid"], "uid-log", "{path}");

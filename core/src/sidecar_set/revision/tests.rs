@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::observed::SidecarMark;
+use crate::sidecar_set::history::{History, expired, history, named_by_set};
 use crate::sidecar_set::set::injected;
-use crate::sidecar_set::{
-    Changing, History, RevisionWrite, expired, history, inject, named_by_set,
-};
+use crate::sidecar_set::{Changing, inject};
+use crate::write::{NewRevision, RevisionData, Write};
 
 /// A set with one container: `image` may be followed by the value of an environment variable, which
 /// cannot be changed in a running pod.
@@ -247,11 +247,16 @@ fn the_newest_revision_is_created_once_and_renumbered_after_a_revert() {
     let set = set("log:2", json!({}), Value::Null);
     let (first, second) = (revision("log:1", 1), revision("log:2", 2));
     let created = history_of(&set, &[Arc::clone(&first)]);
-    let create = RevisionWrite::Create { number: 2, content: second.content.clone() };
+    let create = Write::create_revision(NewRevision {
+        name: second.name.clone(),
+        number: 2,
+        data: RevisionData::Sidecars(second.content.clone()),
+        cause: None,
+    });
     assert_eq!((created.write, created.newest), (Some(create), second.name.clone()));
     assert_eq!(history_of(&set, &[first, Arc::clone(&second)]).write, None);
     let later = revision("log:3", 3);
-    let renumber = RevisionWrite::Renumber { uid: second.uid.clone(), number: 4 };
+    let renumber = Write::renumber_revision(second.name.clone(), second.uid.clone(), 4);
     assert_eq!(history_of(&set, &[second, later]).write, Some(renumber));
 }
 
@@ -265,7 +270,7 @@ fn a_name_that_another_object_has_is_not_used() {
     assert_ne!(renamed.newest, wanted.name);
     // The revision of a deleted set with the same name is adopted if its content is the same.
     let adopted = history(&set, &[], &[Arc::clone(&wanted)], &BTreeSet::new());
-    let adopt = RevisionWrite::Adopt { uid: wanted.uid.clone(), number: 1 };
+    let adopt = Write::adopt_revision(wanted.name.clone(), wanted.uid.clone(), Some(1));
     assert_eq!((adopted.write, adopted.collisions), (Some(adopt), 0));
     let mut other = wanted.as_ref().clone();
     other.content = json!({});

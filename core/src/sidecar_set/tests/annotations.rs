@@ -6,6 +6,7 @@ use proptest::collection::{btree_map, vec};
 use proptest::sample::select;
 
 use super::*;
+use crate::sidecar_set::status::sidecar_set_status;
 
 /// A set with its own container and these annotations.
 fn annotating(name: &str, patches: Value) -> Arc<Sidecars> {

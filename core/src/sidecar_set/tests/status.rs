@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 
 use super::*;
+use crate::sidecar_set::status::sidecar_set_status;
 
 #[test]
 fn the_status_counts_pods_and_names_those_without_the_containers() {

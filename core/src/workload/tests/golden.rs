@@ -74,6 +74,7 @@ fn line(write: &Write) -> String {
             let images: Vec<&str> = it.images.iter().map(|image| image.to.as_str()).collect();
             format!("change {} to {}", pod(&it.pod), images.join(", "))
         }
+        Change::PatchSidecars(it) => format!("change the sidecars of {}", pod(&it.pod)),
         Change::ResizePod { pod: it, .. } => format!("resize {}", pod(it)),
         Change::ApplyBudget(_) => "apply the budget".to_owned(),
         Change::ProbeGuard { .. } => "check whether the guard is in force".to_owned(),

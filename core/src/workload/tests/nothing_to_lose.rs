@@ -141,7 +141,7 @@ fn a_pod_without_running_containers_needs_no_hook_but_must_be_unchanged() {
             assert_eq!(story.runs(), [""; 0]);
             let is_deletion = |it: &Write| matches!(it.change(), Change::DeletePod(it) if it.reason == reason && it.ground != Ground::NoHook);
             assert_eq!(story.count(is_deletion), 1, "{state}, {reason:?}");
-            assert!(story.done.iter().all(|it| it.proof() == Proof::Workload || !is_deletion(it)));
+            assert!(story.done.iter().all(|it| it.proof() == Proof::Owner || !is_deletion(it)));
         }
         let mut story = with_hook("preDelete", json!({}));
         let name = first_in_line(&mut story);
@@ -189,7 +189,7 @@ fn a_pod_that_has_no_hook_is_deleted_even_if_it_has_changed() {
     story.done.clear();
     story.user(json!({"replicas": 1})).reconcile();
     assert_eq!(pods_written(&story)[0].1, None);
-    assert_eq!(story.done[0].proof(), Proof::WorkloadAlone);
+    assert_eq!(story.done[0].proof(), Proof::OwnerAlone);
 }
 
 /// A story in which pods are updated in place, and the name of the first pod in line, whose containers are stopped.

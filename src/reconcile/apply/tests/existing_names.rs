@@ -8,7 +8,7 @@ async fn an_ordinal_whose_pod_name_is_taken_does_not_delay_the_others() {
         "POST /api/v1/pods" => (409, json!({"reason": "AlreadyExists", "message": "exists"})),
         _ => accepting(request, 0),
     });
-    harness.target.owner.kind = WorkloadKind::GameStatefulSet;
+    harness.target.owner.kind = Kind::GameStatefulSet;
     let report = harness.carry_out(plan(vec![create(0)])).await;
     assert!(matches!(report.outcome, ApplyOutcome::Failed { .. }));
     let mut harness = accepting_from_now_on(harness);

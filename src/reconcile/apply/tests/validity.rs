@@ -178,7 +178,7 @@ async fn a_deleted_workload_adopts_no_orphan_and_gets_no_revision() {
     let create_revision = Write::create_revision(NewRevision {
         name: "lobby-1".into(),
         number: 1,
-        template: json!({}).into(),
+        data: RevisionData::Template(json!({}).into()),
         cause: None,
     });
     for write in [Write::adopt_pod(&running("a")), create_revision] {

@@ -38,12 +38,16 @@ impl<K: Planned + Serialize> Story<K> {
         }
         match write.change().clone() {
             Change::PatchWorkload(patch) => self.patch_workload(patch),
-            Change::CreateRevision(NewRevision { name, number, template, .. }) => {
+            Change::CreateRevision(NewRevision { name, number, data, .. }) => {
+                let RevisionData::Template(template) = data else {
+                    panic!("{data:?}");
+                };
                 let uid = format!("uid-{name}");
                 let revision = Revision { name, uid, number, template, controlled: true };
                 self.world.revisions.push(Arc::new(revision));
             }
-            Change::RenumberRevision { name, number } => {
+            Change::PatchSidecars(patch) => panic!("a SidecarSet makes this write: {patch:?}"),
+            Change::RenumberRevision { name, number, .. } => {
                 let revision =
                     self.world.revisions.iter_mut().find(|it| it.name == name).expect("revision");
                 Arc::make_mut(revision).number = number;
