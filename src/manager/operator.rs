@@ -265,7 +265,7 @@ impl Operator {
             self.control_hook_runs(unreadable.clone(), stop.clone()),
             self.control_sidecar_sets(shared.clone(), stop.clone()),
             self.control_hook_templates(unreadable.clone(), stop.clone()),
-            self.control_clusters(unreadable, planners, stop),
+            self.control_clusters(shared, stop),
         );
         info!("controllers stopped");
         Ok(())
@@ -317,20 +317,12 @@ impl Operator {
     }
 
     /// Runs the scripts of Clusters, if lifecycle hooks are enabled.
-    async fn control_clusters(
-        &self,
-        unreadable: UnreadableReporter,
-        planners: Arc<Planners>,
-        stop: watch::Receiver<bool>,
-    ) {
+    async fn control_clusters(&self, shared: Shared, stop: watch::Receiver<bool>) {
         let Some(image) = self.hook_image.clone() else {
             return;
         };
         add_all(&self.clusters, &self.cache.clusters);
-        let (requests, events) = (self.requests.clone(), self.events.clone());
-        let cache = Arc::clone(&self.cache);
-        let controller =
-            Arc::new(Clusters::new(cache, requests, events, unreadable, planners, image));
+        let controller = Arc::new(Clusters::new(shared, image));
         let reconcile = move |key| Arc::clone(&controller).reconcile(key);
         work(Arc::clone(&self.clusters), stop, reconcile).await;
     }

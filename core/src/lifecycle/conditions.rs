@@ -232,6 +232,7 @@ pub fn finish(
         false => step_events,
     });
     plan.status = Some(status);
+    plan.status_first = true;
     plan
 }
 

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use jiff::SignedDuration;
 
 use super::walk::Walk;
-use super::{ClusterAction, ClusterNode, GamePod, NodeRecord};
+use super::{ClusterNode, GamePod, NodeRecord};
 use crate::api::{LifecycleStep, StepScope};
 use crate::observed::time::earlier;
+use crate::write::Write;
 
 /// Pods are counted again after this time.
 const INTERVAL: SignedDuration = SignedDuration::from_secs(5);
@@ -87,11 +88,8 @@ impl Walk<'_> {
         for node in scene.world.nodes.iter().filter(is_other) {
             let mut record = NodeRecord::of(node, scene.uid);
             if std::mem::take(&mut record.cordoned) {
-                self.plan.actions.push(ClusterAction::RecordNode {
-                    node: Arc::clone(node),
-                    record: Some(record.text()),
-                    cordon: Some(false),
-                });
+                let patch = node.patch(Some(record.text()), Some(false));
+                self.plan.writes.push(Write::patch_node(patch));
             }
         }
     }
@@ -109,8 +107,12 @@ impl Walk<'_> {
                 continue;
             }
             let requests = self.pods_on(node).filter(|pod| !pod.move_requested);
-            let requests: Vec<_> = requests.cloned().map(ClusterAction::MovePod).collect();
-            self.plan.actions.extend(requests);
+            let requester =
+                format!("cluster/{}", scene.cluster.metadata.name.as_deref().unwrap_or_default());
+            let requests =
+                requests.map(|pod| Write::move_for_upgrade(pod.reference(), requester.clone()));
+            let requests: Vec<Write> = requests.collect();
+            self.plan.writes.extend(requests);
             let next_count = scene.world.now.checked_add(INTERVAL).ok();
             self.plan.wake = earlier(self.plan.wake, next_count);
         }

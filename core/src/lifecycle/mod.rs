@@ -13,7 +13,6 @@
 mod attempt;
 mod check;
 mod conditions;
-mod decision;
 mod drain;
 mod paths;
 mod record;
@@ -26,16 +25,19 @@ mod world;
 
 pub use check::{ClusterProblem, problems};
 pub use conditions::{LifecycleReason, READY};
-pub use decision::{ClusterAction, ClusterPlan};
 pub use record::NodeRecord;
 pub use world::{ClusterNode, ClusterWorld, GamePod};
 
 use crate::api::names::LIFECYCLE_FINALIZER;
 use crate::api::{Cluster, ClusterPhase, ClusterStatus, LifecycleStep};
+use crate::write::{Plan, WorkloadPatch, Write};
 
 use self::conditions::StepState;
 use self::scene::Scene;
 use self::walk::Walk;
+
+/// What a plan for a Cluster contains. The status is written before anything that depends on it.
+pub type ClusterPlan = Plan<ClusterStatus>;
 
 /// What to do for a Cluster now.
 pub fn plan(cluster: &Cluster, world: &ClusterWorld) -> ClusterPlan {
@@ -43,19 +45,16 @@ pub fn plan(cluster: &Cluster, world: &ClusterWorld) -> ClusterPlan {
     let has_finalizer = has_finalizer(cluster);
     let scene = match scene::resolve(cluster, world) {
         // Without the finalizer, nothing has started.
-        _ if is_deleted && !has_finalizer => return ClusterPlan::default(),
+        _ if is_deleted && !has_finalizer => return ClusterPlan::nothing(),
         Ok(scene) => scene,
         // The finalizer was copied from the older Cluster.
         Err(_) if is_deleted && world.older_cluster.is_some() && has_no_traces(cluster, world) => {
-            return without_finalizer();
+            return change_finalizer(cluster, false);
         }
         Err(state) => return blocked(cluster, world, state),
     };
     if !has_finalizer {
-        return ClusterPlan {
-            actions: vec![ClusterAction::SetFinalizer(true)],
-            ..ClusterPlan::default()
-        };
+        return change_finalizer(cluster, true);
     }
     match scene.upgrade {
         _ if is_deleted => delete(&scene),
@@ -80,9 +79,14 @@ fn has_no_traces(cluster: &Cluster, world: &ClusterWorld) -> bool {
     world.runs.is_empty() && nodes.all(|it| NodeRecord::of(it, uid) == NodeRecord::empty(it, uid))
 }
 
-/// The end of a deletion.
-fn without_finalizer() -> ClusterPlan {
-    ClusterPlan { actions: vec![ClusterAction::SetFinalizer(false)], ..ClusterPlan::default() }
+/// Adds the finalizer at the beginning, or removes it at the end of a deletion. Other finalizers are kept.
+fn change_finalizer(cluster: &Cluster, add: bool) -> ClusterPlan {
+    let all = cluster.metadata.finalizers.iter().flatten();
+    let others = all.filter(|it| *it != LIFECYCLE_FINALIZER).cloned();
+    let added = add.then(|| LIFECYCLE_FINALIZER.to_owned());
+    let finalizers = Some(others.chain(added).collect());
+    let patch = WorkloadPatch { finalizers, ..WorkloadPatch::default() };
+    ClusterPlan { writes: vec![Write::patch_workload(patch)], ..ClusterPlan::nothing() }
 }
 
 fn has_finalizer(cluster: &Cluster) -> bool {
@@ -98,7 +102,7 @@ fn blocked(cluster: &Cluster, world: &ClusterWorld, state: StepState) -> Cluster
         conditions: conditions::with_ready(cluster, &old.conditions, &state, world.now),
         ..old
     };
-    conditions::finish(cluster, status, &[], ClusterPlan::default(), world.now)
+    conditions::finish(cluster, status, &[], ClusterPlan::nothing(), world.now)
 }
 
 /// The install of the Cluster, and of nodes that join later.
@@ -153,7 +157,7 @@ fn delete(scene: &Scene) -> ClusterPlan {
     walk.cancel_unwanted(&LifecycleStep::DELETE);
     let is_over = walk.steps(&[pre_delete]) && walk.remove_records() && walk.steps(&[post_delete]);
     if is_over {
-        return without_finalizer();
+        return change_finalizer(scene.cluster, false);
     }
     walk.show_waiting(&[post_delete]);
     walk.end(ClusterPhase::Terminating)

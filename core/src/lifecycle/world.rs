@@ -6,6 +6,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::api::HookRun;
+use crate::observed::PodRef;
+use crate::write::NodePatch;
 
 /// Everything that a plan for a Cluster depends on.
 #[derive(Clone, Debug)]
@@ -70,6 +72,19 @@ pub struct GamePod {
     pub move_requested: bool,
 }
 
+impl GamePod {
+    /// The pod, as a write names it.
+    pub(super) fn reference(&self) -> PodRef {
+        PodRef {
+            namespace: self.namespace.clone(),
+            name: self.name.clone(),
+            uid: self.uid.clone(),
+            version: None,
+            allowed_until: None,
+        }
+    }
+}
+
 /// The labels of control-plane nodes.
 const CONTROL_PLANE: [&str; 2] =
     ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
@@ -78,6 +93,17 @@ impl ClusterNode {
     /// Whether it is a control-plane node.
     pub fn is_control_plane(&self) -> bool {
         CONTROL_PLANE.iter().any(|it| self.labels.contains_key(*it))
+    }
+
+    /// The patch that gives it this record and, if it changes, cordons or uncordons it.
+    pub(super) fn patch(&self, record: Option<String>, cordon: Option<bool>) -> NodePatch {
+        NodePatch {
+            name: self.name.clone(),
+            uid: self.uid.clone(),
+            resource_version: self.resource_version.clone(),
+            record,
+            cordon,
+        }
     }
 
     /// Whether the two nodes are equal, apart from their resourceVersion.

@@ -7,6 +7,8 @@ use super::Pod;
 /// The pod that an action concerns. Its fields are preconditions of the write.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PodRef {
+    /// Namespace.
+    pub namespace: String,
     /// Name.
     pub name: String,
     /// Uid.
@@ -20,7 +22,13 @@ pub struct PodRef {
 impl PodRef {
     /// A reference to a pod.
     pub fn of(pod: &Pod) -> Self {
-        Self { name: pod.name.clone(), uid: pod.uid.clone(), version: None, allowed_until: None }
+        Self {
+            namespace: pod.namespace.clone(),
+            name: pod.name.clone(),
+            uid: pod.uid.clone(),
+            version: None,
+            allowed_until: None,
+        }
     }
 
     /// A reference to a pod as it was observed: the write fails if the pod has changed since.

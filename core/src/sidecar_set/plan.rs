@@ -99,6 +99,7 @@ fn patch(set: &Sidecars, write: &MarkWrite, world: &SetWorld) -> SidecarPatch {
     let MatchedPod { namespace, name, uid, version, running, .. } = write.pod;
     let running = running.as_deref().filter(|_| write.updates);
     let pod = PodRef {
+        namespace: namespace.clone(),
         name: name.clone(),
         uid: uid.clone(),
         version: running.map(|_| *version),
@@ -114,7 +115,6 @@ fn patch(set: &Sidecars, write: &MarkWrite, world: &SetWorld) -> SidecarPatch {
     };
     SidecarPatch {
         pod,
-        namespace: namespace.clone(),
         set: set.name.clone(),
         from: write.from.as_read(),
         to: write.to.text(),

@@ -2,7 +2,9 @@
 
 use serde_json::Value;
 
-use super::{Budget, ClaimOwnership, NewClaim, NewPod, NewRevision, SidecarPatch, WorkloadPatch};
+use super::{
+    Budget, ClaimOwnership, NewClaim, NewPod, NewRevision, NodePatch, SidecarPatch, WorkloadPatch,
+};
 use crate::api::HookRun;
 use crate::guard::Ground;
 use crate::observed::{InPlaceRecord, Pod, PodRef};
@@ -10,7 +12,7 @@ use crate::observed::{InPlaceRecord, Pod, PodRef};
 /// What one write (or dry run) changes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// Patch the workload itself, with its resourceVersion as a precondition.
+    /// Patch the object itself that the plan is for, with its resourceVersion as a precondition.
     PatchWorkload(WorkloadPatch),
     /// Create a ControllerRevision.
     CreateRevision(NewRevision),
@@ -64,6 +66,17 @@ pub enum Change {
     OwnClaim(ClaimOwnership),
     /// Create a HookRun.
     CreateHookRun(Box<HookRun>),
+    /// Change a node.
+    PatchNode(NodePatch),
+    /// Remove the taint of a node whose install is complete.
+    AdmitNode {
+        /// The node's name.
+        name: String,
+        /// Its uid, a precondition.
+        uid: String,
+        /// The index of the taint, which must be there.
+        taint: usize,
+    },
     /// Delete an object that the owner no longer needs.
     Delete {
         /// What it is.
@@ -111,6 +124,8 @@ pub enum Owned {
     Revision,
     /// A HookRun that no rule needs.
     HookRun,
+    /// The run of a script of a Cluster. It exists until its script has ended, because its node is busy until then.
+    Script,
     /// The PodDisruptionBudget, which no longer guards any pod.
     Budget,
 }
@@ -137,6 +152,8 @@ impl Change {
             | Change::CreateClaim(_)
             | Change::OwnClaim(_)
             | Change::CreateHookRun(_)
+            | Change::PatchNode(_)
+            | Change::AdmitNode { .. }
             | Change::Delete { .. }
             | Change::ApplyBudget(_)
             | Change::ProbeGuard { .. } => None,

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{
     Budget, Change, ClaimOwnership, Deletion, DeletionReason, InPlacePatch, NewClaim, NewPod,
-    NewRevision, Owned, SidecarPatch, WorkloadPatch,
+    NewRevision, NodePatch, Owned, SidecarPatch, WorkloadPatch,
 };
 use crate::api::{HookRun, names};
 use crate::guard::{Begun, Ground, Permit};
@@ -19,6 +19,17 @@ pub struct Write {
     phase: Phase,
     proof: Proof,
     attempt: Option<Attempt>,
+    trial: Option<Trial>,
+}
+
+/// What must be true before a script starts, because that cannot be undone.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trial {
+    /// The pod that the script's Job will create: a dry run must accept it. Otherwise, a refusal would only be visible in
+    /// events of the Job.
+    pub pod: Value,
+    /// The node that must have been drained: no game pod may be left on it. The cache may miss one.
+    pub drained_node: Option<String>,
 }
 
 /// When a write is carried out.
@@ -79,6 +90,11 @@ impl Write {
     /// What must be proven before it is sent.
     pub fn proof(&self) -> Proof {
         self.proof
+    }
+
+    /// What is tried first.
+    pub fn trial(&self) -> Option<&Trial> {
+        self.trial.as_ref()
     }
 
     /// What a refusal blocks; None if no condition shows it.
@@ -144,10 +160,9 @@ impl Write {
         if ends { guard.proven() } else { guard }
     }
 
-    /// Requests the replacement of a pod whose node is going to be removed, or withdraws that request.
-    pub fn request_move(pod: PodRef, requested: bool) -> Self {
-        let value = requested.then(|| names::MOVE_NODE_GOING.to_owned());
-        Self::set_metadata(pod, Vec::new(), vec![(names::MOVE_ANNOTATION, value)])
+    /// Requests the replacement of a pod, in the name of `requester`, or (with None) withdraws that request.
+    pub fn request_move(pod: PodRef, requester: Option<String>) -> Self {
+        Self::set_metadata(pod, Vec::new(), vec![(names::MOVE_ANNOTATION, requester)])
     }
 
     /// Removes the annotation game-pod-deleting, and the time since which the pod has waited.
@@ -256,6 +271,37 @@ impl Write {
         Self::after(Change::PatchSidecars(patch)).proven()
     }
 
+    /// Requests the replacement of a pod in the name of a Cluster, which is about to upgrade its node.
+    pub fn move_for_upgrade(pod: PodRef, requester: String) -> Self {
+        Self { phase: Phase::After, ..Self::request_move(pod, Some(requester)) }.proven()
+    }
+
+    /// Starts a script of a Cluster.
+    pub fn start_script(run: HookRun, trial: Trial) -> Self {
+        let start = Self::after(Change::CreateHookRun(Box::new(run))).proven();
+        Self { trial: Some(trial), ..start }
+    }
+
+    /// Ends a script of a Cluster.
+    pub fn cancel_script(run: &HookRun) -> Self {
+        Self::after(Change::Delete {
+            kind: Owned::Script,
+            name: run.metadata.name.clone().unwrap_or_default(),
+            uid: run.metadata.uid.clone().unwrap_or_default(),
+        })
+        .proven()
+    }
+
+    /// Changes a node.
+    pub fn patch_node(patch: NodePatch) -> Self {
+        Self::after(Change::PatchNode(patch)).proven()
+    }
+
+    /// Removes the taint of a node whose install is complete.
+    pub fn admit_node(name: String, uid: String, taint: usize) -> Self {
+        Self::after(Change::AdmitNode { name, uid, taint }).proven()
+    }
+
     /// Forces the deletion of a pod that is already Terminating.
     pub fn force_deletion(pod: &Pod) -> Option<Self> {
         let force = Self::after(Change::ForceDeletePod(PodRef::of(pod)));
@@ -343,7 +389,7 @@ impl Write {
 
 impl Write {
     fn before(change: Change) -> Self {
-        Self { change, phase: Phase::Before, proof: Proof::None, attempt: None }
+        Self { change, phase: Phase::Before, proof: Proof::None, attempt: None, trial: None }
     }
 
     fn after(change: Change) -> Self {

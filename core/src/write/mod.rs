@@ -13,10 +13,10 @@ mod request;
 mod sequel;
 
 pub use change::{Change, Deletion, DeletionReason, ImageChange, InPlacePatch, Owned};
-pub use class::{Attempt, Phase, Proof, Write};
+pub use class::{Attempt, Phase, Proof, Trial, Write};
 pub use object::{
-    Budget, ClaimOwnership, NewClaim, NewImage, NewPod, NewRevision, RevisionData, SidecarPatch,
-    WorkloadPatch,
+    Budget, ClaimOwnership, NewClaim, NewImage, NewPod, NewRevision, NodePatch, RevisionData,
+    SidecarPatch, WorkloadPatch,
 };
 pub use plan::{Event, Plan};
 pub use request::{Content, Object, Owner, Request, Verb};

@@ -77,8 +77,6 @@ pub struct Budget {
 pub struct SidecarPatch {
     /// The pod. If images are changed, it must be unchanged.
     pub pod: PodRef,
-    /// Its namespace.
-    pub namespace: String,
     /// The name of the set.
     pub set: String,
     /// The mark that the pod has now.
@@ -99,6 +97,21 @@ pub struct NewImage {
     pub image: String,
     /// Whether it is a native sidecar.
     pub native: bool,
+}
+
+/// A change of a node, by a Cluster: its record of what has passed, and whether it is cordoned.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodePatch {
+    /// The node's name.
+    pub name: String,
+    /// Its uid, a precondition.
+    pub uid: String,
+    /// Its resourceVersion, a precondition.
+    pub resource_version: String,
+    /// The new record; None removes it.
+    pub record: Option<String>,
+    /// Whether to cordon (true) or uncordon (false) the node; None changes nothing.
+    pub cordon: Option<bool>,
 }
 
 /// A volume claim to create.

@@ -12,7 +12,7 @@ use kube::Resource;
 use serde_json::{Map, Value, json};
 
 use super::{
-    Change, ClaimOwnership, ImageChange, InPlacePatch, NewRevision, Owned, RevisionData,
+    Change, ClaimOwnership, ImageChange, InPlacePatch, NewRevision, NodePatch, Owned, RevisionData,
     SidecarPatch, WorkloadPatch,
 };
 use crate::api::{API_VERSION, names};
@@ -75,13 +75,14 @@ impl Owner {
         Self::about_in(&self.namespace, kind, name, uid)
     }
 
-    fn about_pod<'a>(&'a self, pod: &'a PodRef) -> Requested<'a> {
-        self.about(Kind::Pod, &pod.name, &pod.uid)
-    }
-
     fn about_budget(&self, name: &str, verb: Verb) -> Request {
         let collection = PodDisruptionBudget::url_path(&(), Some(&self.namespace));
-        let object = Object { kind: None, name: name.to_owned(), uid: String::new() };
+        let object = Object {
+            kind: None,
+            namespace: self.namespace.clone(),
+            name: name.to_owned(),
+            uid: String::new(),
+        };
         Request { object, path: format!("{collection}/{name}"), verb }
     }
 }
@@ -102,6 +103,8 @@ pub struct Request {
 pub struct Object {
     /// Its kind; None if objects of that kind are not watched.
     pub kind: Option<Kind>,
+    /// Its namespace; empty if it is cluster-scoped.
+    pub namespace: String,
     /// Its name.
     pub name: String,
     /// Its uid; empty if it is created, or not known.
@@ -121,6 +124,8 @@ pub enum Verb {
     Apply(Vec<u8>),
     /// Delete the object with the request's uid and, if it is given, this resourceVersion.
     Delete(Option<u64>),
+    /// Delete the object with the request's uid after its dependents. Until they are deleted, it is Terminating.
+    DeleteAfterDependents,
     /// Delete a Terminating pod without waiting for its node.
     ForceDelete,
     /// Delete the object, whatever its uid.
@@ -159,8 +164,8 @@ impl Change {
             Change::AdoptRevision { name, uid, number } => {
                 owner.about_revision(name, uid).patch("", &adopt_revision(uid, *number, owner))
             }
-            Change::AdoptPod(pod) => owner.about_pod(pod).patch("", &adopt_pod(&pod.uid, owner)),
-            Change::ReleasePod(pod) => owner.about_pod(pod).patch("", &release(&pod.uid, owner)),
+            Change::AdoptPod(pod) => about_pod(pod).patch("", &adopt_pod(&pod.uid, owner)),
+            Change::ReleasePod(pod) => about_pod(pod).patch("", &release(&pod.uid, owner)),
             Change::DryRun { pod, .. } => {
                 let verb = Verb::DryRunCreate(pod.to_string().into_bytes());
                 owner.about(Kind::Pod, "", "").to_collection(verb)
@@ -168,12 +173,10 @@ impl Change {
             Change::CreatePod(new) => {
                 owner.about(Kind::Pod, &new.name, "").create(new.pod.text().as_bytes().to_vec())
             }
-            Change::DeletePod(it) => {
-                owner.about_pod(&it.pod).to_object("", Verb::Delete(it.pod.version))
-            }
-            Change::ForceDeletePod(pod) => owner.about_pod(pod).to_object("", Verb::ForceDelete),
+            Change::DeletePod(it) => about_pod(&it.pod).to_object("", Verb::Delete(it.pod.version)),
+            Change::ForceDeletePod(pod) => about_pod(pod).to_object("", Verb::ForceDelete),
             Change::SetMetadata { pod, labels, annotations } => {
-                owner.about_pod(pod).patch("", &metadata(pod, labels, annotations))
+                about_pod(pod).patch("", &metadata(pod, labels, annotations))
             }
             Change::CreateClaim(new) => {
                 owner.about(Kind::Claim, &new.name, "").create(new.claim.to_string().into_bytes())
@@ -183,7 +186,9 @@ impl Change {
             }
             Change::CreateHookRun(run) => {
                 let name = run.metadata.name.as_deref().unwrap_or_default();
-                owner.about(Kind::HookRun, name, "").create(json!(run).to_string().into_bytes())
+                let namespace = run.metadata.namespace.as_ref().unwrap_or(&owner.namespace);
+                let run = json!(run).to_string().into_bytes();
+                Owner::about_in(namespace, Kind::HookRun, name, "").create(run)
             }
             Change::Delete { kind: Owned::Revision, name, uid } => {
                 owner.about_revision(name, uid).to_object("", Verb::Delete(None))
@@ -191,23 +196,35 @@ impl Change {
             Change::Delete { kind: Owned::HookRun, name, uid } => {
                 owner.about(Kind::HookRun, name, uid).to_object("", Verb::Delete(None))
             }
+            Change::Delete { kind: Owned::Script, name, uid } => {
+                let run = Owner::about_in(names::HOOKS_NAMESPACE, Kind::HookRun, name, uid);
+                run.to_object("", Verb::DeleteAfterDependents)
+            }
+            Change::PatchNode(patch) => {
+                owner.about(Kind::Node, &patch.name, &patch.uid).merge(&node(patch))
+            }
+            Change::AdmitNode { name, uid, taint } => {
+                let body = without_taint(uid, *taint).to_string().into_bytes();
+                let verb = Verb::Patch(Content::JsonPatch, body);
+                owner.about(Kind::Node, name, uid).to_object("", verb)
+            }
             Change::Delete { kind: Owned::Budget, name, .. } => {
                 owner.about_budget(name, Verb::DeleteAny)
             }
             Change::SetGate { pod, closed_for, .. } => {
-                owner.about_pod(pod).patch("/status", &gate(pod, closed_for.as_deref(), now))
+                about_pod(pod).patch("/status", &gate(pod, closed_for.as_deref(), now))
             }
             Change::PatchInPlace(patch) => {
                 let body = in_place(patch).to_string().into_bytes();
-                owner.about_pod(&patch.pod).to_object("", Verb::Patch(Content::JsonPatch, body))
+                about_pod(&patch.pod).to_object("", Verb::Patch(Content::JsonPatch, body))
             }
             Change::PatchSidecars(it) => {
                 let (content, body) = sidecars(it);
-                let pod = Owner::about_in(&it.namespace, Kind::Pod, &it.pod.name, &it.pod.uid);
-                pod.to_object("", Verb::Patch(content, body.to_string().into_bytes()))
+                let verb = Verb::Patch(content, body.to_string().into_bytes());
+                about_pod(&it.pod).to_object("", verb)
             }
             Change::ResizePod { pod, resources } => {
-                owner.about_pod(pod).patch("/resize", &resize(&pod.uid, resources))
+                about_pod(pod).patch("/resize", &resize(&pod.uid, resources))
             }
             Change::ApplyBudget(it) => {
                 let body = it.budget.to_string().into_bytes();
@@ -216,6 +233,10 @@ impl Change {
             Change::ProbeGuard { budget } => owner.about_budget(budget, Verb::DryRunDelete),
         }
     }
+}
+
+fn about_pod(pod: &PodRef) -> Requested<'_> {
+    Owner::about_in(&pod.namespace, Kind::Pod, &pod.name, &pod.uid)
 }
 
 /// A request about an object of a kind that is watched.
@@ -251,8 +272,12 @@ impl Requested<'_> {
     }
 
     fn object(&self) -> Object {
-        let (name, uid) = (self.name.to_owned(), self.uid.to_owned());
-        Object { kind: Some(self.kind), name, uid }
+        Object {
+            kind: Some(self.kind),
+            namespace: self.namespace.to_owned(),
+            name: self.name.to_owned(),
+            uid: self.uid.to_owned(),
+        }
     }
 }
 
@@ -445,6 +470,28 @@ fn sidecars(patch: &SidecarPatch) -> (Content, Value) {
     (Content::StrategicPatch, body)
 }
 
+/// A merge patch of a node that has not changed.
+fn node(patch: &NodePatch) -> Value {
+    let mut body = json!({"metadata": {
+        "uid": patch.uid, "resourceVersion": patch.resource_version,
+        "annotations": {names::NODE_RECORD: patch.record},
+    }});
+    if let Some(cordon) = patch.cordon {
+        body["spec"] = json!({"unschedulable": cordon});
+    }
+    body
+}
+
+/// The JSON patch that removes the taint. It fails if the node was replaced or the index of the taint has changed.
+fn without_taint(uid: &str, taint: usize) -> Value {
+    let taint = format!("/spec/taints/{taint}");
+    json!([
+        test("/metadata/uid", json!(uid)),
+        test(&format!("{taint}/key"), json!(names::NOT_INSTALLED_TAINT)),
+        {"op": "remove", "path": taint},
+    ])
+}
+
 /// A strategic merge patch for the resize subresource.
 fn resize(uid: &str, resources: &[(String, Value)]) -> Value {
     let containers: Vec<Value> = resources
@@ -521,6 +568,7 @@ mod tests {
     fn patch() -> InPlacePatch {
         InPlacePatch {
             pod: PodRef {
+                namespace: "games".into(),
                 name: "lobby-aaaaa".into(),
                 uid: "pod-uid".into(),
                 version: None,
@@ -622,6 +670,14 @@ mod tests {
         let body = gate(&patch().pod, Some("lobby-2"), now);
         let condition = &body["status"]["conditions"][0];
         assert_eq!(condition["lastTransitionTime"], "2026-01-02T03:04:05Z");
+    }
+
+    #[test]
+    fn only_the_operators_own_taint_is_removed() {
+        let patch = without_taint("u", 2);
+        assert_eq!(patch[1]["path"], "/spec/taints/2/key");
+        assert_eq!(patch[1]["value"], names::NOT_INSTALLED_TAINT);
+        assert_eq!(patch[2]["path"], "/spec/taints/2");
     }
 
     #[test]

@@ -9,6 +9,8 @@ use crate::observed::time::rounded_down;
 /// What the API server says about an object that was written.
 #[derive(Clone, Copy, Debug)]
 pub struct Answer<'a> {
+    /// The object's namespace.
+    pub namespace: &'a str,
     /// The object's uid.
     pub uid: &'a str,
     /// Its new resourceVersion.
@@ -22,6 +24,7 @@ impl Write {
         match self.change() {
             // With its gate already open, the pod can be Ready in the kubelet's first status.
             Change::CreatePod(new) if new.has_gate => Some(Write::open_gate(PodRef {
+                namespace: answer.namespace.to_owned(),
                 name: new.name.clone(),
                 uid: answer.uid.to_owned(),
                 version: None,

@@ -4,9 +4,8 @@
 use std::sync::Arc;
 
 use gamekeeper_core::api::{Cluster, ClusterPhase, HookPhase, HookRun, HookRunStatus, Machine};
-use gamekeeper_core::lifecycle::{
-    ClusterAction, ClusterNode, ClusterPlan, ClusterWorld, NodeRecord,
-};
+use gamekeeper_core::lifecycle::{ClusterNode, ClusterPlan, ClusterWorld, NodeRecord};
+use gamekeeper_core::write::{Change, NodePatch, Write};
 use jiff::{SignedDuration, Timestamp};
 
 /// A deliberate bug.
@@ -116,15 +115,17 @@ impl Fault {
     pub fn corrupt_output(self, plan: &mut ClusterPlan, world: &ClusterWorld) {
         match self {
             Self::TaintRemovedFirst => {
-                let tainted =
-                    world.nodes.iter().filter(|node| node.not_installed_taint_index.is_some());
-                let actions = tainted.cloned().map(ClusterAction::AdmitNode);
-                plan.actions.extend(actions);
+                let admitted = world.nodes.iter().filter_map(|node| {
+                    let taint = node.not_installed_taint_index?;
+                    Some(Write::admit_node(node.name.clone(), node.uid.clone(), taint))
+                });
+                plan.writes.extend(admitted);
             }
             Self::CordonKept => {
-                for action in &mut plan.actions {
-                    if let ClusterAction::RecordNode { cordon, .. } = action {
-                        *cordon = cordon.filter(|cordon| *cordon);
+                for write in &mut plan.writes {
+                    if let Change::PatchNode(patch) = write.change() {
+                        let cordon = patch.cordon.filter(|cordon| *cordon);
+                        *write = Write::patch_node(NodePatch { cordon, ..patch.clone() });
                     }
                 }
             }

@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use gamekeeper_core::api::names::{LIFECYCLE_FINALIZER, RUN_STEP};
-use gamekeeper_core::api::{Cluster, LifecycleStep};
-use gamekeeper_core::lifecycle::{ClusterAction, ClusterNode, ClusterWorld, plan};
+use gamekeeper_core::api::names::RUN_STEP;
+use gamekeeper_core::api::{Cluster, HookRun, LifecycleStep};
+use gamekeeper_core::lifecycle::{ClusterNode, ClusterWorld, plan};
+use gamekeeper_core::write::{Change, NodePatch, Write};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::fault::Fault;
@@ -39,11 +40,11 @@ impl State {
             let status = Some(status);
             Step::Status(Box::new(Cluster { status, ..cluster.clone() }))
         });
-        let needs_get = plan.actions.iter().any(ClusterAction::is_irrevocable);
+        let needs_get = plan.writes.iter().any(|it| it.trial().is_some());
         let get = needs_get.then_some(Step::Get);
         let get = get.filter(|_| self.fault != Some(Fault::NoQuorumGet));
-        let actions = plan.actions.into_iter().map(Step::Act);
-        self.pending = status.into_iter().chain(get).chain(actions).collect();
+        let writes = plan.writes.into_iter().map(Step::Act);
+        self.pending = status.into_iter().chain(get).chain(writes).collect();
         self.planned_for = Some(cluster);
         self.confirmed = None;
         self.planned_nodes.clone_from(&self.cached.nodes);
@@ -90,7 +91,7 @@ impl State {
                 self.confirmed.clone_from(&self.stored.cluster);
                 key(&self.stored.cluster) == key(&self.planned_for)
             }
-            Step::Act(action) => self.act(action),
+            Step::Act(write) => self.act(&write),
         }
     }
 
@@ -101,9 +102,9 @@ impl State {
         }
     }
 
-    fn act(&mut self, action: ClusterAction) -> bool {
-        match action {
-            ClusterAction::SetFinalizer(on) => {
+    fn act(&mut self, write: &Write) -> bool {
+        match write.change() {
+            Change::PatchWorkload(patch) => {
                 let planned_for = self.planned_for.as_ref();
                 let wanted = planned_for.and_then(|it| it.metadata.resource_version.clone());
                 let version = self.next_resource_version();
@@ -112,12 +113,13 @@ impl State {
                 else {
                     return false;
                 };
-                stored.metadata.finalizers = on.then(|| vec![LIFECYCLE_FINALIZER.to_owned()]);
+                stored.metadata.finalizers = patch.finalizers.clone().filter(|it| !it.is_empty());
                 stored.metadata.resource_version = Some(version);
                 self.remove_if_done();
                 self.own_writes.push(Cache::Cluster);
             }
-            ClusterAction::CreateHookRun { mut run, .. } => {
+            Change::CreateHookRun(run) => {
+                let mut run = HookRun::clone(run);
                 let name = run.metadata.name.clone();
                 let step = LifecycleStep::parse(&annotation(&run, RUN_STEP));
                 if step.is_some_and(|step| LifecycleStep::UPGRADE.contains(&step)) {
@@ -129,13 +131,13 @@ impl State {
                 if !self.stored.runs.iter().any(|it| it.metadata.name == name) {
                     run.metadata.uid =
                         name.map(|name| format!("{name}-{}", self.last_resource_version));
-                    self.stored.runs.push(*run);
+                    self.stored.runs.push(run);
                 }
                 self.own_writes.push(Cache::Runs);
             }
-            ClusterAction::DeleteHookRun { uid, .. } => {
+            Change::Delete { uid, .. } => {
                 let runs = &mut self.stored.runs;
-                let found = runs.iter().position(|run| run.metadata.uid.as_ref() == Some(&uid));
+                let found = runs.iter().position(|run| run.metadata.uid.as_ref() == Some(uid));
                 if let Some(index) = found {
                     // A run whose script has ended has no dependents to wait for.
                     match runs[index].phase().is_completed() {
@@ -146,33 +148,34 @@ impl State {
                 self.own_writes.push(Cache::Runs);
             }
             // There are no pods in the model.
-            ClusterAction::MovePod(_) => {}
-            ClusterAction::RecordNode { node, record, cordon } => {
+            Change::SetMetadata { .. } => {}
+            Change::PatchNode(patch) => {
                 let version = self.next_resource_version();
-                let Some(stored) = self.unchanged(&node) else {
+                let Some(stored) = self.unchanged(patch) else {
                     return false;
                 };
-                stored.unschedulable = cordon.unwrap_or(stored.unschedulable);
-                (stored.record, stored.resource_version) = (record, version);
+                stored.unschedulable = patch.cordon.unwrap_or(stored.unschedulable);
+                (stored.record, stored.resource_version) = (patch.record.clone(), version);
                 self.own_writes.push(Cache::Nodes);
             }
-            ClusterAction::AdmitNode(node) => {
+            Change::AdmitNode { uid, .. } => {
                 let version = self.next_resource_version();
                 let mut nodes = self.stored.nodes.iter_mut();
-                let Some(stored) = nodes.find(|it| it.uid == node.uid) else {
+                let Some(stored) = nodes.find(|it| it.uid == *uid) else {
                     return false;
                 };
                 (stored.not_installed_taint_index, stored.resource_version) = (None, version);
                 self.own_writes.push(Cache::Nodes);
             }
+            change => panic!("no plan of a Cluster makes this write: {change:?}"),
         }
         self.own_writes.dedup();
         true
     }
 
     /// The stored node, if it has not changed since the plan was made.
-    fn unchanged(&mut self, node: &ClusterNode) -> Option<&mut ClusterNode> {
+    fn unchanged(&mut self, patch: &NodePatch) -> Option<&mut ClusterNode> {
         let mut nodes = self.stored.nodes.iter_mut();
-        nodes.find(|it| it.uid == node.uid && it.resource_version == node.resource_version)
+        nodes.find(|it| it.uid == patch.uid && it.resource_version == patch.resource_version)
     }
 }

@@ -2,7 +2,8 @@
 
 use gamekeeper_core::api::names::{RUN_NODE, RUN_NODE_UID, RUN_STEP};
 use gamekeeper_core::api::{Cluster, ClusterPhase, HookRun, LifecycleStep, StepScope};
-use gamekeeper_core::lifecycle::{ClusterAction, ClusterNode, NodeRecord, READY};
+use gamekeeper_core::lifecycle::{ClusterNode, NodeRecord, READY};
+use gamekeeper_core::write::{Change, NodePatch, Write};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
@@ -12,19 +13,28 @@ use super::state::{State, Step, annotation};
 pub fn check(state: &State, step: &Step) -> Result<(), String> {
     match step {
         Step::Status(cluster) => check_status(state, cluster),
-        Step::Act(ClusterAction::CreateHookRun { run, .. }) => check_start(state, run),
-        Step::Act(ClusterAction::RecordNode { node, record: Some(record), .. }) => {
-            check_node_record(state, node, record)
+        Step::Act(write) => check_write(state, write),
+        Step::Get => Ok(()),
+    }
+}
+
+fn check_write(state: &State, write: &Write) -> Result<(), String> {
+    match write.change() {
+        Change::CreateHookRun(run) => check_start(state, run),
+        Change::PatchNode(NodePatch { uid, record: Some(record), .. }) => {
+            check_node_record(state, uid, record)
         }
-        Step::Act(ClusterAction::SetFinalizer(false)) => check_finalizer_removal(state),
-        Step::Act(ClusterAction::AdmitNode(node)) => {
+        Change::PatchWorkload(patch) if patch.finalizers.as_ref().is_some_and(Vec::is_empty) => {
+            check_finalizer_removal(state)
+        }
+        Change::AdmitNode { name, uid, .. } => {
             let hook = LifecycleStep::EnsurePreInstallHook;
-            match is_configured(state, hook) && !has_passed(state, hook, Some(&node.uid), None) {
-                true => Err(format!("{} loses its taint before {hook}", node.name)),
+            match is_configured(state, hook) && !has_passed(state, hook, Some(uid), None) {
+                true => Err(format!("{name} loses its taint before {hook}")),
                 false => Ok(()),
             }
         }
-        Step::Get | Step::Act(_) => Ok(()),
+        _ => Ok(()),
     }
 }
 
@@ -88,10 +98,10 @@ fn check_status(state: &State, cluster: &Cluster) -> Result<(), String> {
     }
 }
 
-fn check_node_record(state: &State, node: &ClusterNode, record: &str) -> Result<(), String> {
+fn check_node_record(state: &State, node_uid: &str, record: &str) -> Result<(), String> {
     let record: NodeRecord = serde_json::from_str(record).map_err(|it| it.to_string())?;
     let mut steps = record.passed.iter().chain(&record.upgraded);
-    let unproven = steps.find(|step| !has_passed(state, **step, Some(&node.uid), record.upgrade));
+    let unproven = steps.find(|step| !has_passed(state, **step, Some(node_uid), record.upgrade));
     unproven.map_or(Ok(()), |step| Err(format!("{step} is recorded without a success")))
 }
 

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use gamekeeper_core::api::names::{RUN_NODE_UID, RUN_STEP};
 use gamekeeper_core::api::{Cluster, HookPhase, HookRun, HookRunStatus, LifecycleStep};
-use gamekeeper_core::lifecycle::{ClusterAction, ClusterNode};
+use gamekeeper_core::lifecycle::ClusterNode;
+use gamekeeper_core::write::{Change, Write};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
@@ -51,7 +52,7 @@ pub enum Cache {
 pub enum Step {
     Status(Box<Cluster>),
     Get,
-    Act(ClusterAction),
+    Act(Write),
 }
 
 #[derive(Clone, Debug)]
@@ -144,20 +145,27 @@ impl State {
                 let planned_for = self.planned_for.as_ref();
                 format!("get {:?}", planned_for.map(|it| it.metadata.generation))
             }
-            Step::Act(ClusterAction::CreateHookRun { run, .. }) => {
+            Step::Act(write) => self.write_key(write.change()),
+        }
+    }
+
+    fn write_key(&self, change: &Change) -> String {
+        match change {
+            Change::CreateHookRun(run) => {
                 let nodes: Vec<&str> =
                     self.planned_nodes.iter().map(|it| it.name.as_str()).collect();
                 format!("create {:?} for {nodes:?}", run.metadata.name)
             }
-            Step::Act(ClusterAction::DeleteHookRun { name, .. }) => format!("delete {name}"),
-            Step::Act(ClusterAction::MovePod(pod)) => format!("move {}", pod.name),
-            Step::Act(ClusterAction::RecordNode { node, record, .. }) => {
+            Change::Delete { name, .. } => format!("delete {name}"),
+            Change::SetMetadata { pod, .. } => format!("move {}", pod.name),
+            Change::PatchNode(patch) => {
                 let mut nodes = self.stored.nodes.iter();
-                let is_current = nodes.any(|it| it.resource_version == node.resource_version);
-                format!("record {} {record:?} {is_current}", node.name)
+                let is_current = nodes.any(|it| it.resource_version == patch.resource_version);
+                format!("record {} {:?} {is_current}", patch.name, patch.record)
             }
-            Step::Act(ClusterAction::AdmitNode(node)) => format!("admit {}", node.name),
-            Step::Act(ClusterAction::SetFinalizer(on)) => format!("finalizer {on}"),
+            Change::AdmitNode { name, .. } => format!("admit {name}"),
+            Change::PatchWorkload(patch) => format!("finalizers {:?}", patch.finalizers),
+            change => panic!("no plan of a Cluster makes this write: {change:?}"),
         }
     }
 

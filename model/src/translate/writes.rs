@@ -59,7 +59,7 @@ impl Translator {
             Change::Delete { kind, name, uid } => match kind {
                 Owned::Revision => Write::DeleteRevision(rev(name)),
                 Owned::Budget => Write::Budget(None),
-                Owned::HookRun => {
+                Owned::HookRun | Owned::Script => {
                     let runs = view.runs.iter().map(|run| &run.id);
                     let mut runs = runs.filter(|id| run_uid(id) == *uid);
                     let id = runs.next().unwrap_or_else(|| panic!("no run {name}"));
@@ -77,6 +77,8 @@ impl Translator {
             Change::AdoptRevision { .. }
             | Change::ReleasePod(_)
             | Change::PatchSidecars(_)
+            | Change::PatchNode(_)
+            | Change::AdmitNode { .. }
             | Change::ResizePod { .. }
             | Change::ForceDeletePod(_)
             | Change::CreateClaim(_)

@@ -112,6 +112,16 @@ impl Sender<'_> {
             },
             Verb::Apply(body) => requests.apply(&path, body).await,
             Verb::Delete(version) => self.delete(&object, &path, version).await,
+            Verb::DeleteAfterDependents => {
+                match requests.delete_after_dependents(&path, &object.uid).await {
+                    // Another object has the name now.
+                    Ok(_) | Err(Refusal::NotFound(_) | Refusal::Conflict(_)) => {
+                        self.report_deleted(&object);
+                        Ok(ResponseMetadata::default())
+                    }
+                    Err(refusal) => Err(self.report_unknown(&object, refusal)),
+                }
+            }
             Verb::ForceDelete => {
                 let deleted = requests.force_delete(&path, &object.uid).await;
                 // The pod is Terminating already, so only its absence proves the deletion.
@@ -149,12 +159,20 @@ impl Sender<'_> {
                     self.delete(&object, &path, None).await?;
                     return Err(Refusal::Conflict(message));
                 }
+                let owner = &self.target.owner;
+                let is_own = match owner.kind {
+                    // Clusters own their runs, and do not control them.
+                    Kind::Cluster => existing.is_owned_by(&owner.uid),
+                    _ => existing.is_controlled_by(&owner.uid),
+                };
                 // The planner judges the owners of an existing claim once the cache shows it.
-                if object.kind != Some(Kind::Claim)
-                    && !existing.is_controlled_by(&self.target.owner.uid)
-                {
-                    let message = format!("{message}; it does not belong to this workload");
-                    return Err(Refusal::AlreadyExists(message));
+                if object.kind != Some(Kind::Claim) && !is_own {
+                    return Err(Refusal::AlreadyExists(match owner.kind {
+                        Kind::Cluster => {
+                            format!("HookRun {} belongs to another object; delete it", object.name)
+                        }
+                        _ => format!("{message}; it does not belong to this workload"),
+                    }));
                 }
                 // The next plan must observe the existing object.
                 self.report_written(object, &existing);
@@ -191,7 +209,7 @@ impl Sender<'_> {
 
     fn report_deleted(&self, object: &Object) {
         if let Some(kind) = object.kind {
-            let key = ObjectKey::new(&*self.target.owner.namespace, &*object.name);
+            let key = ObjectKey::new(&*object.namespace, &*object.name);
             (self.on_write)(Written::Deleted(Deleted { kind, key, uid: object.uid.clone() }));
         }
     }

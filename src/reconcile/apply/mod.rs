@@ -4,11 +4,13 @@
 //! workload is planned again; the write itself is never retried. Start at [`Applier::carry_out`].
 
 mod act;
+mod batch;
 pub(crate) mod events;
 mod metrics;
 mod proof;
 mod run;
 mod tally;
+mod trial;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,7 +31,9 @@ use gamekeeper_core::workload::{
 use gamekeeper_core::write::{Owner, Write};
 
 pub(crate) use metrics::{BUCKETS, Metrics, ResultLabel, WorkloadLabels};
-pub(crate) use proof::{AdaptiveTimeout, PROOF_LIFETIME, valid_until};
+use proof::AdaptiveTimeout;
+#[cfg(test)]
+pub(crate) use proof::PROOF_LIFETIME;
 
 /// The object of a plan, as it was when the plan was made.
 #[derive(Clone, Debug)]

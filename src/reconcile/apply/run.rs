@@ -3,28 +3,19 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use futures::{StreamExt, stream};
-use jiff::Timestamp;
 use serde::Serialize;
-use tokio::sync::Semaphore;
+use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 use tokio::time::Instant;
 
+use super::batch::{self, Batch, needs_proof};
 use super::events::PendingEvent;
 use super::proof::{self, PLAN_LIFETIME, PROOF_LIFETIME, Proof, depends_on_owner_alone};
-use super::{Applier, ApplyOutcome, Pace, Remember, Report, Results, Stop, Target};
-use crate::runtime::fair::TooLate;
+use super::{Applier, ApplyOutcome, Pace, Remember, Report, Results, Stop, Target, trial};
 use crate::runtime::objects::Written;
-use crate::runtime::request::{Refusal, to_bytes};
+use crate::runtime::request::to_bytes;
 use gamekeeper_core::api::API_VERSION;
-use gamekeeper_core::write;
-use gamekeeper_core::write::{Answer, Change, Owner, Phase, Plan, Write};
+use gamekeeper_core::write::{Owner, Phase, Plan, Write};
 
-/// The maximum number of concurrent writes that close a gate before an in-place change. If there were more of them on a
-/// busy API server, a pod's change would have to wait until the gates of many other pods are closed. Meanwhile, the
-/// kubelet would write a status for the pod's own closed gate.
-const MAX_GATE_CLOSURES: usize = 16;
-/// How long a write that undoes nothing and follows another one may wait.
-const SEQUEL_LIFETIME: Duration = Duration::from_secs(5);
 /// The shortest time between two writes of a status that no decision depends on.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -92,8 +83,9 @@ fn next_status_write(pace: &Pace) -> Instant {
     }
 }
 
-fn needs_proof(write: &Write) -> bool {
-    write.proof() != write::Proof::None
+/// The node that must have been drained before a write.
+fn drained_node(write: &Write) -> Option<&str> {
+    write.trial()?.drained_node.as_deref()
 }
 
 impl<S: Serialize, M: Remember> Execution<'_, S, M> {
@@ -101,6 +93,10 @@ impl<S: Serialize, M: Remember> Execution<'_, S, M> {
         let (before_status, mut after_status): (Vec<_>, Vec<_>) =
             writes.into_iter().partition(|it| it.phase() == Phase::Before);
         let generation = self.target.generation;
+        for node in after_status.iter().filter_map(drained_node) {
+            // The status would say that the script is running.
+            trial::check_drained(self.applier, node).await?;
+        }
         if before_status.iter().any(needs_proof) {
             self.prove().await?;
         }
@@ -139,77 +135,28 @@ impl<S: Serialize, M: Remember> Execution<'_, S, M> {
 
     /// Makes writes in parallel. None starts after the plan has become invalid.
     async fn batch(&mut self, writes: Vec<Write>, until: Instant) -> Result<ApplyOutcome, Stop> {
-        let tally = Mutex::new(self.memory.begin(self.target));
-        let lock = || tally.lock().unwrap_or_else(PoisonError::into_inner);
-        let proof = Proof::until(until, &writes);
-        let (applier, on_write) = (self.applier, self.on_write);
-        let target = &*self.target;
-        // Fails if the write was not sent, because it had to wait for too long.
-        let act = async |write: &Write, deadline: Instant| {
-            let (started, now) = (Instant::now(), Timestamp::now());
-            let result = applier.act(target, write, deadline, now, on_write).await;
-            if matches!(result, Err(Refusal::Late(_))) {
-                return Err(TooLate);
-            }
-            applier.metrics.wrote(target, write, &result, started.elapsed());
-            let answer = result.as_ref().ok();
-            let answer = answer.map(|it| Answer { uid: &it.uid, version: it.version() });
-            let sequel = answer.and_then(|it| write.sequel(it, now));
-            if result.is_ok() && matches!(write.change(), Change::ProbeGuard { .. }) {
-                let others = applier.other_budgets(target).await;
-                lock().observe_budgets(others);
-            }
-            lock().count(write, result);
-            Ok(sequel)
+        let batch = Batch {
+            applier: self.applier,
+            target: self.target,
+            on_write: self.on_write,
+            until,
+            proof: Proof::until(until, &writes),
+            tally: Mutex::new(self.memory.begin(self.target)),
+            trial_timeout: AsyncMutex::new(self.memory.pace().proof_timeout),
+            gate_permits: Semaphore::new(batch::MAX_GATE_CLOSURES),
         };
-        let gate_permits = Semaphore::new(MAX_GATE_CLOSURES);
-        let writes = stream::iter(writes).map(async |write| {
-            let _permit = match write.change() {
-                Change::SetGate { then: Some(_), .. } => gate_permits.acquire().await.ok(),
-                _ => None,
-            };
-            let sequel = loop {
-                let Some(deadline) = proof.deadline_of(&write).await else {
-                    lock().leave_rest();
-                    break None;
-                };
-                if !lock().may_begin(&write) {
-                    break None;
-                }
-                match act(&write, deadline).await {
-                    Ok(sequel) => break sequel,
-                    // The proof is renewed for it.
-                    Err(TooLate) if depends_on_owner_alone(&write) => {
-                        proof.await_another();
-                    }
-                    Err(TooLate) => {
-                        lock().leave_rest();
-                        break None;
-                    }
-                }
-            };
-            if let Some(sequel) = sequel {
-                // Without it, the next plan continues.
-                let deadline = match needs_proof(&sequel) {
-                    true => until + PROOF_LIFETIME,
-                    false => Instant::now() + SEQUEL_LIFETIME,
-                };
-                if act(&sequel, deadline).await.is_err() {
-                    lock().leave_rest();
-                }
-            }
-        });
-        tokio::select! {
-            () = writes.buffer_unordered(M::MAX_WRITES).collect::<()>() => {}
-            () = proof.renew(applier, target, &mut self.memory.pace().proof_timeout) => {}
+        let has_trials = writes.iter().any(|write| write.trial().is_some());
+        batch.run(writes, M::MAX_WRITES, &mut self.memory.pace().proof_timeout).await;
+        if has_trials {
+            self.memory.pace().proof_timeout = batch.trial_timeout.into_inner();
         }
-        let mut tally = tally.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut tally = batch.tally.into_inner().unwrap_or_else(PoisonError::into_inner);
         if let Some(patched) = tally.take_owner() {
             self.target.owner.resource_version = patched.resource_version;
             self.target.generation = patched.generation;
         }
         for event in tally.events() {
-            applier.events.publish(&*self.target, event);
+            self.applier.events.publish(&*self.target, event);
         }
         self.memory.settle(tally)
     }

@@ -235,7 +235,13 @@ fn replace(n: usize) -> Write {
 }
 
 fn pod(name: &str) -> PodRef {
-    PodRef { name: name.into(), uid: format!("uid-{name}"), version: None, allowed_until: None }
+    PodRef {
+        namespace: "games".into(),
+        name: name.into(),
+        uid: format!("uid-{name}"),
+        version: None,
+        allowed_until: None,
+    }
 }
 
 /// The number of pods that were created since the last call.

@@ -5,11 +5,18 @@ use std::convert::Infallible;
 use http::{Method, Request, Response};
 use kube::Client;
 use kube::client::Body;
+use serde_json::json;
 use tower::service_fn;
 
 use super::*;
+use crate::reconcile::apply::events::EventRecorder;
+use crate::reconcile::apply::{Applier, ApplyOutcome, Metrics, PROOF_LIFETIME};
 use crate::runtime::fair::SendBefore;
-use gamekeeper_core::api::HookRunSpec;
+use crate::runtime::request::Requests;
+use gamekeeper_core::api::{ClusterStatus, HookRunSpec};
+use gamekeeper_core::lifecycle::ClusterPlan;
+use gamekeeper_core::observed::PodRef;
+use gamekeeper_core::write::{Plan, Trial, Write};
 
 /// How long the API server takes for a dry run.
 const DRY_RUN: Duration = Duration::from_secs(5);
@@ -18,8 +25,9 @@ const DRY_RUN: Duration = Duration::from_secs(5);
 /// sent.
 type Sent = Arc<Mutex<Vec<(String, Option<Duration>)>>>;
 
-/// A controller whose API server takes its time for dry runs, and shows this generation of the Cluster after them.
-fn controller(generation_after_dry_run: i64) -> (Clusters, Sent) {
+/// Carries out plans with an API server that takes its time for dry runs, and shows this generation of the Cluster after
+/// them.
+fn applier(generation_after_dry_run: i64) -> (Applier, Sent) {
     let sent = Sent::default();
     let recorded = Arc::clone(&sent);
     let generation = Arc::new(Mutex::new(1));
@@ -46,15 +54,7 @@ fn controller(generation_after_dry_run: i64) -> (Clusters, Sent) {
     });
     let requests = Requests::new(Client::new(server, "games"));
     let (events, _) = EventRecorder::new();
-    let clusters = Clusters::new(
-        Arc::default(),
-        requests.clone(),
-        events.clone(),
-        UnreadableReporter::new(requests, events),
-        Arc::new(Planners::start().expect("threads")),
-        "image".to_owned(),
-    );
-    (clusters, sent)
+    (Applier::new(requests, events, Metrics::default(), Arc::new(|_| {})), sent)
 }
 
 fn cluster() -> Whole<Cluster> {
@@ -66,85 +66,60 @@ fn cluster() -> Whole<Cluster> {
     Whole::new(serde_json::from_value(cluster).expect("a Cluster"), false)
 }
 
-fn start(drained_node: Option<&str>) -> ClusterAction {
-    ClusterAction::CreateHookRun {
-        run: Box::new(HookRun::new("run", HookRunSpec::default())),
-        drained_node: drained_node.map(str::to_owned),
-    }
+fn start(drained_node: Option<&str>) -> Write {
+    let mut run = HookRun::new("run", HookRunSpec::default());
+    run.metadata.namespace = Some(HOOKS_NAMESPACE.to_owned());
+    let trial = Trial { pod: json!({}), drained_node: drained_node.map(str::to_owned) };
+    Write::start_script(run, trial)
+}
+
+async fn carry_out(applier: &Applier, writes: Vec<Write>) -> ApplyOutcome {
+    let mut target = target(&cluster(), Instant::now());
+    let plan: ClusterPlan = Plan { writes, ..Plan::nothing() };
+    let (old, mut memory) = (None::<&ClusterStatus>, Memory::new("u"));
+    applier.carry_out(&mut target, plan, old, &mut memory, &|_| {}).await.outcome
 }
 
 #[tokio::test(start_paused = true)]
 async fn no_script_is_started_once_the_cluster_has_changed() {
     for node in [None, Some("node-1")] {
-        let (clusters, sent) = controller(2);
-        let written = clusters.write(&cluster(), None, vec![start(node)]).await;
-        assert!(matches!(written, Err(Stop::Conflict(_))));
+        let (applier, sent) = applier(2);
+        let outcome = carry_out(&applier, vec![start(node)]).await;
+        assert!(matches!(outcome, ApplyOutcome::Conflict(_)), "{outcome:?}");
         assert_eq!(*sent.lock().unwrap(), []);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn each_write_is_sent_within_half_a_second_of_a_proof() {
-    let (clusters, sent) = controller(1);
-    let pod = GamePod {
+    let (applier, sent) = applier(1);
+    let pod = PodRef {
         namespace: "games".to_owned(),
         name: "a".to_owned(),
-        node: "node-1".to_owned(),
         uid: "p".to_owned(),
-        move_requested: false,
+        version: None,
+        allowed_until: None,
     };
-    let actions = vec![
-        ClusterAction::SetFinalizer(true),
-        start(None),
-        ClusterAction::MovePod(pod),
-        ClusterAction::DeleteHookRun { name: "old".to_owned(), uid: "o".to_owned() },
+    let mut old = HookRun::new("old", HookRunSpec::default());
+    old.metadata.uid = Some("o".to_owned());
+    let writes = vec![
+        Write::move_for_upgrade(pod, "cluster/xa".to_owned()),
+        Write::cancel_script(&old),
         start(Some("node-1")),
+        // The proof of the first writes is no longer valid, so this one is left to the next plan.
+        Write::cancel_script(&old),
     ];
-    let written = clusters.write(&cluster(), None, actions).await;
-    assert!(written.is_ok());
+    assert_eq!(carry_out(&applier, writes).await, ApplyOutcome::Unfinished);
     let sent = sent.lock().unwrap();
     let lines: Vec<&str> = sent.iter().map(|(line, _)| line.as_str()).collect();
     let runs = "/apis/tkex.tencent.com/v1alpha1/namespaces/gamekeeper-hooks/hookruns";
     assert_eq!(
         lines,
         [
-            "PATCH /apis/tkex.tencent.com/v1alpha1/clusters/xa".to_owned(),
-            format!("POST {runs}"),
             "PATCH /api/v1/namespaces/games/pods/a".to_owned(),
             format!("DELETE {runs}/old"),
             format!("POST {runs}"),
         ]
     );
     assert!(sent.iter().all(|(_, left)| left.is_some_and(|left| left <= PROOF_LIFETIME)));
-}
-
-#[test]
-fn other_finalizers_are_kept() {
-    let cluster = |finalizers: Value| -> Cluster {
-        let cluster = json!({
-            "apiVersion": "tkex.tencent.com/v1alpha1", "kind": "Cluster",
-            "metadata": {"name": "xa", "uid": "u", "resourceVersion": "7", "finalizers": finalizers},
-            "spec": {},
-        });
-        serde_json::from_value(cluster).unwrap()
-    };
-    let body = finalizer_patch(&cluster(json!(["a/b"])), true);
-    let expected = json!(["a/b", LIFECYCLE_FINALIZER]);
-    assert_eq!(body["metadata"]["finalizers"], expected);
-    assert_eq!(body["metadata"]["resourceVersion"], "7");
-    let body = finalizer_patch(&cluster(expected), false);
-    assert_eq!(body["metadata"]["finalizers"], json!(["a/b"]));
-}
-
-#[test]
-fn only_the_operators_own_taint_is_removed() {
-    let node = ClusterNode {
-        uid: "u".to_owned(),
-        not_installed_taint_index: Some(2),
-        ..ClusterNode::default()
-    };
-    let patch = without_taint(&node);
-    assert_eq!(patch[1]["path"], "/spec/taints/2/key");
-    assert_eq!(patch[1]["value"], NOT_INSTALLED_TAINT);
-    assert_eq!(patch[2]["path"], "/spec/taints/2");
 }

@@ -107,6 +107,10 @@ impl Remember for Memory {
             }
         }
         self.lost_revision |= tally.lost_revision;
+        if tally.wrote_revision {
+            // The pods have not been counted.
+            self.counted = None;
+        }
         if let Some((message, after)) = tally.failed {
             return Err(Stop::Failed(message, after));
         }
@@ -132,6 +136,7 @@ struct Refused {
 pub(super) struct Tally {
     /// The pods that were written, by uid, and why not.
     pods: Vec<(String, Option<Refused>)>,
+    wrote_revision: bool,
     lost_revision: bool,
     unfinished: bool,
     /// Whether the API server is too busy for any further write.
@@ -185,7 +190,7 @@ impl Tally {
     /// Counts the result of writing a revision. The next plan waits until the cache shows it.
     fn count_revision(&mut self, result: RequestResult) {
         match result {
-            Ok(_) => self.unfinished = true,
+            Ok(_) => (self.wrote_revision, self.unfinished) = (true, true),
             Err(Refusal::AlreadyExists(_) | Refusal::NotFound(_) | Refusal::Conflict(_)) => {
                 self.lost_revision = true;
             }

@@ -151,12 +151,8 @@ fn an_edit_cancels_the_running_script_before_the_new_one_starts() {
     sim.cluster.spec.features.hooks.post_install = None;
     sim.cluster.spec.features.hooks.post_cluster_install = None;
     let plan = sim.plan();
-    let creates = plan.actions.iter().any(|it| it.is_irrevocable());
-    assert!(
-        !creates,
-        "the new run is created while the old one may be running: {:?}",
-        plan.actions
-    );
+    let creates = plan.writes.iter().any(|it| it.trial().is_some());
+    assert!(!creates, "the new run is created while the old one may be running: {:?}", plan.writes);
     sim.settle();
     assert_ne!(sim.run_of("master-0").metadata.name, old);
 }
@@ -286,7 +282,7 @@ fn a_run_that_the_api_server_refuses_is_reported_and_retried() {
     let name = run.metadata.name.clone().expect("a name");
     sim.refused.insert(name, "violates PodSecurity".to_owned());
     let plan = sim.plan();
-    assert!(plan.actions.iter().any(|it| it.is_irrevocable()));
+    assert!(plan.writes.iter().any(|it| it.trial().is_some()));
     let status = plan.status.expect("a status");
     let message = &status.conditions[0].message;
     assert!(

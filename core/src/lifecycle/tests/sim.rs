@@ -9,9 +9,8 @@ use serde_json::{Value, json};
 
 use crate::api::names::{NODE_RECORD, RUN_NODE, RUN_STEP};
 use crate::api::{Cluster, ClusterPhase, HookRun, HookRunStatus};
-use crate::lifecycle::{
-    ClusterAction, ClusterNode, ClusterPlan, ClusterWorld, GamePod, READY, plan,
-};
+use crate::lifecycle::{ClusterNode, ClusterPlan, ClusterWorld, GamePod, READY, plan};
+use crate::write::{Change, Write};
 
 pub struct Sim {
     pub cluster: Cluster,
@@ -118,7 +117,7 @@ impl Sim {
     pub fn settle(&mut self) {
         for _ in 0..50 {
             let plan = self.plan();
-            if !plan.actions.is_empty() || plan.status.is_some() {
+            if !plan.writes.is_empty() || plan.status.is_some() {
                 self.carry_out(plan);
                 continue;
             }
@@ -142,18 +141,19 @@ impl Sim {
             }
             self.cluster.status = Some(status);
         }
-        for action in plan.actions {
-            self.act(action);
+        for write in plan.writes {
+            self.act(&write);
         }
     }
 
-    fn act(&mut self, action: ClusterAction) {
-        match action {
-            ClusterAction::SetFinalizer(on) => {
-                let finalizer = crate::api::names::LIFECYCLE_FINALIZER.to_owned();
-                self.cluster.metadata.finalizers = on.then(|| vec![finalizer]);
+    fn act(&mut self, write: &Write) {
+        match write.change() {
+            Change::PatchWorkload(patch) => {
+                self.cluster.metadata.finalizers =
+                    patch.finalizers.clone().filter(|it| !it.is_empty());
             }
-            ClusterAction::CreateHookRun { mut run, .. } => {
+            Change::CreateHookRun(run) => {
+                let mut run = HookRun::clone(run);
                 assert!(
                     !self.runs.iter().any(|it| it.metadata.name == run.metadata.name),
                     "created twice: {:?}",
@@ -165,31 +165,32 @@ impl Sim {
                 self.next_uid += 1;
                 run.metadata.uid = Some(format!("run-{}", self.next_uid));
                 run.metadata.creation_timestamp = Some(Time(self.now));
-                self.runs.push(*run);
+                self.runs.push(run);
             }
-            ClusterAction::DeleteHookRun { uid, .. } => {
+            Change::Delete { uid, .. } => {
                 let mut runs = self.runs.iter_mut();
-                let found = runs.find(|run| run.metadata.uid.as_ref() == Some(&uid));
+                let found = runs.find(|run| run.metadata.uid.as_ref() == Some(uid));
                 found.expect("a run").metadata.deletion_timestamp = Some(Time(self.now));
             }
-            ClusterAction::MovePod(pod) => {
+            Change::SetMetadata { pod, .. } => {
                 let mut pods = self.pods.iter_mut();
                 let found = pods.find(|it| it.uid == pod.uid).expect("a pod");
                 found.move_requested = true;
             }
-            ClusterAction::RecordNode { node, record, cordon } => {
-                let found = self.nodes.iter_mut().find(|it| it.uid == node.uid);
+            Change::PatchNode(patch) => {
+                let found = self.nodes.iter_mut().find(|it| it.uid == patch.uid);
                 let found =
                     found.unwrap_or_else(|| panic!("{NODE_RECORD} of a node that does not exist"));
-                assert_eq!(found.resource_version, node.resource_version);
-                found.record = record;
-                found.unschedulable = cordon.unwrap_or(found.unschedulable);
+                assert_eq!(found.resource_version, patch.resource_version);
+                found.record.clone_from(&patch.record);
+                found.unschedulable = patch.cordon.unwrap_or(found.unschedulable);
             }
-            ClusterAction::AdmitNode(node) => {
+            Change::AdmitNode { uid, .. } => {
                 let mut nodes = self.nodes.iter_mut();
-                let found = nodes.find(|it| it.uid == node.uid).expect("a node");
+                let found = nodes.find(|it| it.uid == *uid).expect("a node");
                 found.not_installed_taint_index = None;
             }
+            change => panic!("no plan of a Cluster makes this write: {change:?}"),
         }
     }
 

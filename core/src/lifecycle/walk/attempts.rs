@@ -2,15 +2,18 @@
 //!
 //! Invariant 12: a script starts only on a node where no other script runs.
 
+use serde_json::{Value, json};
+
 use super::passed::waits_for_state;
 use super::{OnNode, Walk};
-use crate::api::names::RUN_STEP;
+use crate::api::names::{HOOKS_NAMESPACE, RUN_STEP};
 use crate::api::{HookPhase, HookRun, LifecycleStep, StepScope};
+use crate::lifecycle::ClusterNode;
 use crate::lifecycle::attempt::{self, Failure, Progress};
 use crate::lifecycle::run::{Task, retry};
 use crate::lifecycle::scene::Scene;
-use crate::lifecycle::{ClusterAction, ClusterNode};
 use crate::observed::time::earlier;
+use crate::write::{Trial, Write};
 
 impl<'a> Walk<'a> {
     /// Deletes running and failed runs that no step needs anymore: those of another phase, a deleted node, or an
@@ -59,10 +62,7 @@ impl<'a> Walk<'a> {
 
     fn delete(&mut self, run: &HookRun) {
         if run.metadata.deletion_timestamp.is_none() {
-            self.plan.actions.push(ClusterAction::DeleteHookRun {
-                name: run.metadata.name.clone().unwrap_or_default(),
-                uid: run.metadata.uid.clone().unwrap_or_default(),
-            });
+            self.plan.writes.push(Write::cancel_script(run));
         }
     }
 
@@ -121,16 +121,34 @@ impl<'a> Walk<'a> {
         let refusal = run_name.and_then(|name| scene.world.refused.get(name));
         self.busy.insert(uid.clone());
         self.free_slots -= 1;
-        self.plan.actions.push(ClusterAction::CreateHookRun {
-            run: Box::new(run),
+        let trial = Trial {
+            pod: job_pod(&run),
             drained_node: self.must_be_drained_for(task.step, task.node).then(|| name.clone()),
-        });
+        };
+        self.plan.writes.push(Write::start_script(run, trial));
         match refusal {
             // An earlier request to create the run was refused. This plan tries again anyway.
             Some(why) => Err(format!("the API server refuses to run it on node {name}: {why}")),
             None => Ok(()),
         }
     }
+}
+
+/// The pod that a run's Job will create.
+fn job_pod(run: &HookRun) -> Value {
+    let mut metrics = run.spec.metrics.iter();
+    let job = metrics.find_map(|metric| metric.provider.job.as_ref());
+    let spec = job.and_then(|job| job.spec.read::<Value>().ok());
+    let template = spec.map(|spec| spec["template"].clone()).unwrap_or_default();
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "namespace": HOOKS_NAMESPACE, "name": run.metadata.name,
+            "labels": template["metadata"]["labels"],
+        },
+        "spec": template["spec"],
+    })
 }
 
 /// Whether a run's script may be running.

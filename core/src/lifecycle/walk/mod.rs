@@ -58,7 +58,7 @@ impl<'a> Walk<'a> {
         let parallelism = usize::try_from(scene.features.parallelism).unwrap_or(1);
         Self {
             scene,
-            plan: ClusterPlan::default(),
+            plan: ClusterPlan::nothing(),
             states: Vec::new(),
             free_slots: parallelism.max(1).saturating_sub(busy.len()),
             busy,

@@ -2,11 +2,10 @@
 //!
 //! Invariant 12: only a script that was successful is recorded.
 
-use std::sync::Arc;
-
 use super::Walk;
 use crate::api::{LifecycleStep, StepScope};
-use crate::lifecycle::{ClusterAction, ClusterNode, NodeRecord};
+use crate::lifecycle::{ClusterNode, NodeRecord};
+use crate::write::Write;
 
 impl Walk<'_> {
     /// The record of a node, including what this plan changes.
@@ -29,13 +28,13 @@ impl Walk<'_> {
             }
             if record != *old_record {
                 let cordon_changes = record.cordoned != old_record.cordoned;
-                self.plan.actions.push(ClusterAction::RecordNode {
-                    node: Arc::clone(node),
-                    record: Some(record.text()),
-                    cordon: cordon_changes.then_some(record.cordoned),
-                });
-            } else if record.installed && node.not_installed_taint_index.is_some() {
-                self.plan.actions.push(ClusterAction::AdmitNode(Arc::clone(node)));
+                let cordon = cordon_changes.then_some(record.cordoned);
+                let patch = node.patch(Some(record.text()), cordon);
+                self.plan.writes.push(Write::patch_node(patch));
+            } else if let Some(taint) = node.not_installed_taint_index.filter(|_| record.installed)
+            {
+                let admit = Write::admit_node(node.name.clone(), node.uid.clone(), taint);
+                self.plan.writes.push(admit);
             }
         }
     }
@@ -47,11 +46,8 @@ impl Walk<'_> {
             let old_record = NodeRecord::of(node, self.scene.uid);
             if old_record != NodeRecord::empty(node, self.scene.uid) {
                 none_are_left = false;
-                self.plan.actions.push(ClusterAction::RecordNode {
-                    node: Arc::clone(node),
-                    record: None,
-                    cordon: old_record.cordoned.then_some(false),
-                });
+                let patch = node.patch(None, old_record.cordoned.then_some(false));
+                self.plan.writes.push(Write::patch_node(patch));
             }
         }
         none_are_left

@@ -4,6 +4,7 @@
 
 use serde_json::Value;
 
+use crate::api::names::MOVE_NODE_GOING;
 use crate::guard::may_have_players;
 use crate::observed::{MoveRequest, Pod, PodRef, Taint};
 use crate::workload::spec::Workload;
@@ -19,7 +20,7 @@ pub fn move_off_nodes(workload: &Workload, world: &World, own: &[&Pod]) -> Vec<W
             Some(_) if is_request_outdated(workload, world, pod) => false,
             _ => return None,
         };
-        Some(Write::request_move(PodRef::of(pod), requested))
+        Some(Write::request_move(PodRef::of(pod), requested.then(|| MOVE_NODE_GOING.to_owned())))
     });
     changes.collect()
 }

@@ -62,7 +62,7 @@ fn line(write: &Write) -> String {
         Change::CreateHookRun(run) => format!("create HookRun of {}", first_word(&run.name_any())),
         Change::Delete { kind, name, .. } => match kind {
             Owned::Revision => "delete a revision".to_owned(),
-            Owned::HookRun => format!("delete HookRun of {}", first_word(name)),
+            Owned::HookRun | Owned::Script => format!("delete HookRun of {}", first_word(name)),
             Owned::Budget => "delete the budget".to_owned(),
         },
         Change::SetGate { pod: it, closed_for: Some(_), then } => match then {
@@ -74,7 +74,9 @@ fn line(write: &Write) -> String {
             let images: Vec<&str> = it.images.iter().map(|image| image.to.as_str()).collect();
             format!("change {} to {}", pod(&it.pod), images.join(", "))
         }
-        Change::PatchSidecars(it) => format!("change the sidecars of {}", pod(&it.pod)),
+        change @ (Change::PatchSidecars(_) | Change::PatchNode(_) | Change::AdmitNode { .. }) => {
+            panic!("no plan of a workload makes this write: {change:?}")
+        }
         Change::ResizePod { pod: it, .. } => format!("resize {}", pod(it)),
         Change::ApplyBudget(_) => "apply the budget".to_owned(),
         Change::ProbeGuard { .. } => "check whether the guard is in force".to_owned(),

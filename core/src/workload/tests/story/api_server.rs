@@ -46,7 +46,11 @@ impl<K: Planned + Serialize> Story<K> {
                 let revision = Revision { name, uid, number, template, controlled: true };
                 self.world.revisions.push(Arc::new(revision));
             }
-            Change::PatchSidecars(patch) => panic!("a SidecarSet makes this write: {patch:?}"),
+            change @ (Change::PatchSidecars(_)
+            | Change::PatchNode(_)
+            | Change::AdmitNode { .. }) => {
+                panic!("no plan of a workload makes this write: {change:?}")
+            }
             Change::RenumberRevision { name, number, .. } => {
                 let revision =
                     self.world.revisions.iter_mut().find(|it| it.name == name).expect("revision");
@@ -105,7 +109,7 @@ impl<K: Planned + Serialize> Story<K> {
             Change::CreateHookRun(run) => self.create_run(*run, tick),
             Change::Delete { kind, name, uid } => match kind {
                 Owned::Revision => self.world.revisions.retain(|it| it.name != name),
-                Owned::HookRun => {
+                Owned::HookRun | Owned::Script => {
                     self.world.runs.retain(|run| run.metadata.uid.as_ref() != Some(&uid));
                 }
                 Owned::Budget => {

@@ -1,0 +1,147 @@
+//! Makes the writes of one phase of a plan, in parallel, each only while it is valid.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::{StreamExt, stream};
+use jiff::Timestamp;
+use tokio::sync::{Mutex as AsyncMutex, Semaphore};
+use tokio::time::Instant;
+
+use super::proof::{AdaptiveTimeout, PROOF_LIFETIME, Proof, depends_on_owner_alone};
+use super::{Applier, Results, Target, trial};
+use crate::runtime::fair::TooLate;
+use crate::runtime::objects::Written;
+use crate::runtime::request::Refusal;
+use gamekeeper_core::write;
+use gamekeeper_core::write::{Answer, Change, Write};
+
+/// The maximum number of concurrent writes that close a gate before an in-place change. If there were more of them on a
+/// busy API server, a pod's change would have to wait until the gates of many other pods are closed. Meanwhile, the
+/// kubelet would write a status for the pod's own closed gate.
+pub(super) const MAX_GATE_CLOSURES: usize = 16;
+/// How long a write that undoes nothing and follows another one may wait.
+const SEQUEL_LIFETIME: Duration = Duration::from_secs(5);
+
+/// Writes that are being made.
+pub(super) struct Batch<'a, T> {
+    pub applier: &'a Applier,
+    pub target: &'a Target,
+    pub on_write: &'a (dyn Fn(Written) + Send + Sync),
+    /// When the proof expires that the batch began with.
+    pub until: Instant,
+    pub proof: Proof,
+    pub tally: Mutex<T>,
+    /// The timeout of the proofs that follow trials.
+    pub trial_timeout: AsyncMutex<AdaptiveTimeout>,
+    pub gate_permits: Semaphore,
+}
+
+impl<T: Results> Batch<'_, T> {
+    /// Makes the writes, at most so many at a time. Meanwhile, the proof is renewed if writes wait for it.
+    pub(super) async fn run(
+        &self,
+        writes: Vec<Write>,
+        max_writes: usize,
+        timeout: &mut AdaptiveTimeout,
+    ) {
+        let writes = stream::iter(writes).map(|write| self.make(write));
+        tokio::select! {
+            () = writes.buffer_unordered(max_writes).collect::<()>() => {}
+            () = self.proof.renew(self.applier, self.target, timeout) => {}
+        }
+    }
+
+    /// Makes a write, and the one that follows it.
+    async fn make(&self, write: Write) {
+        let _permit = match write.change() {
+            Change::SetGate { then: Some(_), .. } => self.gate_permits.acquire().await.ok(),
+            _ => None,
+        };
+        let Some(sequel) = self.attempt(&write).await else {
+            return;
+        };
+        // Without it, the next plan continues.
+        let deadline = match needs_proof(&sequel) {
+            true => self.until + PROOF_LIFETIME,
+            false => Instant::now() + SEQUEL_LIFETIME,
+        };
+        if self.send(&sequel, deadline).await.is_err() {
+            self.tally().leave_rest();
+        }
+    }
+
+    /// Sends a write while it is valid, and returns the one that follows it.
+    async fn attempt(&self, write: &Write) -> Option<Write> {
+        loop {
+            let deadline = self.deadline_of(write).await?;
+            match self.send(write, deadline).await {
+                Ok(sequel) => return sequel,
+                // The proof is renewed for it.
+                Err(TooLate) if depends_on_owner_alone(write) => self.proof.await_another(),
+                Err(TooLate) => {
+                    self.tally().leave_rest();
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// Until when a write may be sent; None if it may not be sent.
+    async fn deadline_of(&self, write: &Write) -> Option<Instant> {
+        let Some(trial) = write.trial() else {
+            let deadline = self.proof.deadline_of(write).await;
+            if deadline.is_none() {
+                self.tally().leave_rest();
+            }
+            return deadline.filter(|_| self.tally().may_begin(write));
+        };
+        if !self.tally().may_begin(write) {
+            return None;
+        }
+        // A trial takes its time, so a proof of its own follows it.
+        let mut timeout = self.trial_timeout.lock().await;
+        match trial::pass(self.applier, self.target, trial, &mut timeout).await {
+            Ok(until) => Some(until),
+            Err(refusal) => {
+                self.tally().count(write, Err(refusal));
+                None
+            }
+        }
+    }
+
+    /// Sends a write, counts its result, and returns the write that follows it.
+    ///
+    /// # Errors
+    /// If it was not sent, because it had to wait for too long.
+    async fn send(&self, write: &Write, deadline: Instant) -> Result<Option<Write>, TooLate> {
+        let Self { applier, target, .. } = self;
+        let (started, now) = (Instant::now(), Timestamp::now());
+        let result = applier.act(target, write, deadline, now, self.on_write).await;
+        if matches!(result, Err(Refusal::Late(_))) {
+            return Err(TooLate);
+        }
+        applier.metrics.wrote(target, write, &result, started.elapsed());
+        let answer = result.as_ref().ok().map(|it| Answer {
+            namespace: &target.owner.namespace,
+            uid: &it.uid,
+            version: it.version(),
+        });
+        let sequel = answer.and_then(|it| write.sequel(it, now));
+        if result.is_ok() && matches!(write.change(), Change::ProbeGuard { .. }) {
+            let others = applier.other_budgets(target).await;
+            self.tally().observe_budgets(others);
+        }
+        self.tally().count(write, result);
+        Ok(sequel)
+    }
+
+    fn tally(&self) -> MutexGuard<'_, T> {
+        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether a proof is needed that the object of the plan is unchanged.
+pub(super) fn needs_proof(write: &Write) -> bool {
+    write.proof() != write::Proof::None
+}
