@@ -153,7 +153,7 @@ async fn no_pod_is_created_before_the_labels_of_its_namespace_are_known(
     case.apply(Game::in_place(0)).await?;
     case.until("the operator plans", View::is_observed).await?;
     let lag = WatchFault::Lag(Duration::from_secs(300));
-    // Before Kubernetes 1.32, the list is not a part of the watch.
+    // Older API servers do not send the list in the watch.
     let lists = Requests::To(Verb::List, "namespaces");
     let script = Script::default().with(lists, Fault::Unavailable, Frequency::Always);
     proxy.play(script.watching("namespaces", lag, 0.0, 300.0));
