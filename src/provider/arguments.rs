@@ -10,7 +10,7 @@ use super::keys::{Keys, TooLong};
 use super::measure::Probe;
 use super::own_pod::POD_ARGUMENTS;
 use super::secrets::Secrets;
-use gamekeeper_core::api::{Argument, ArgumentSource, FieldRef, HookRun, SecretKeyRef};
+use gamekeeper_core::api::{Argument, ArgumentSource, FieldRef, HookRun, Provider, SecretKeyRef};
 use gamekeeper_core::expr::Document;
 use gamekeeper_core::expr::field::{NoField, field};
 use gamekeeper_core::hook_run::used_arguments;
@@ -126,7 +126,7 @@ impl Sources {
     fn of(run: &HookRun, metric: usize, mut max: usize) -> Result<Result<Self, TooLong>, String> {
         let metric = &run.spec.metrics[metric];
         let mut used: HashSet<String> = used_arguments(metric).into_iter().collect();
-        if metric.provider.kubernetes.is_some() || metric.provider.exec.is_some() {
+        if metric.provider.given().any(Provider::concerns_pod) {
             used.extend(POD_ARGUMENTS.map(str::to_owned));
         }
         let (mut sources, mut object) = (Sources::default(), None);

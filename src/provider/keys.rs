@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::call_permit::CallPermit;
 use super::cluster::Cluster;
-use gamekeeper_core::api::{Metric, SecretKeyRef};
+use gamekeeper_core::api::{Metric, Provider, SecretKeyRef};
 
 /// The maximum number of keys per measurement. It is low because a response may be searched for the value of each key,
 /// to hide that value.
@@ -30,10 +30,7 @@ impl Keys {
 
     /// Adds the keys that hold the credentials and the CA for a metric's call.
     pub(super) fn add_credentials(&mut self, metric: &Metric) {
-        let (web, prometheus) = (&metric.provider.web, &metric.provider.prometheus);
-        let web = web.as_ref().map(|it| (&it.authentication, &it.ca_secret));
-        let prometheus = prometheus.as_ref().map(|it| (&it.authentication, &it.ca_secret));
-        for (authentication, ca) in web.into_iter().chain(prometheus) {
+        for (authentication, ca) in metric.provider.given().map(Provider::trust) {
             ca.iter().for_each(|key| self.add(key));
             let Some(authentication) = authentication else {
                 continue;

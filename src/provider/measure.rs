@@ -11,17 +11,15 @@ use super::arguments::Arguments;
 use super::authentication::credentials;
 use super::call_permit::{CallLimits, CallPermit};
 use super::cluster::Cluster;
-use super::exec::{self, Commands};
+use super::exec::Commands;
 use super::filling::Filling;
 use super::http::{Http, HttpOptions, HttpRequest, HttpResponse};
+use super::job;
 use super::tls::Authorities;
 use super::tokens::Tokens;
-use super::{job, kubernetes, prometheus, web};
 use crate::runtime::evaluation_pool::EvaluationPool;
 use crate::runtime::threads::OwnRuntime;
-use gamekeeper_core::api::{
-    Authentication, HookRun, JobReference, Metric, MetricProvider, SecretKeyRef,
-};
+use gamekeeper_core::api::{Authentication, HookRun, JobReference, Metric, SecretKeyRef};
 use gamekeeper_core::hook_run::Outcome;
 
 /// A measurement to make.
@@ -123,7 +121,7 @@ impl Probe {
             Err(why) => return Outcome::error(why),
         };
         let measurement = Measurement { probe: self, call, arguments: Arc::clone(&arguments) };
-        let mut outcome = measurement.make(permit).await;
+        let mut outcome = super::call(&measurement, permit).await;
         let hide = |text| arguments.secrets.hide(text);
         let one_line = |text: String| text.replace(char::is_control, " ");
         outcome.message = outcome.message.map(hide).map(one_line);
@@ -160,28 +158,6 @@ pub(super) struct Measurement {
 }
 
 impl Measurement {
-    async fn make(&self, permit: CallPermit) -> Outcome {
-        let name = &self.metric().name;
-        let MetricProvider { web, prometheus, kubernetes, job, exec } = &self.metric().provider;
-        match (web, prometheus, kubernetes, job, exec) {
-            (Some(web), None, None, None, None) => web::measure(self, web, permit).await,
-            (None, Some(prometheus), None, None, None) => {
-                prometheus::measure(self, prometheus, permit).await
-            }
-            (None, None, Some(kubernetes), None, None) => {
-                kubernetes::measure(self, kubernetes, permit).await
-            }
-            (None, None, None, Some(_), None) => job::measure(self, permit).await,
-            (None, None, None, None, Some(exec)) => exec::measure(self, exec, permit).await,
-            (None, None, None, None, None) => {
-                Outcome::error(format!("metric {name} has no provider: add one"))
-            }
-            _ => Outcome::error(format!(
-                "metric {name}: set one of web, prometheus, kubernetes, job and exec"
-            )),
-        }
-    }
-
     pub(super) fn run(&self) -> &HookRun {
         &self.call.run
     }

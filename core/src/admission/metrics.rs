@@ -8,15 +8,15 @@ use serde_json::Value;
 use super::{Finding, exec, pods};
 use crate::api::{
     Argument, HookRunSpec, HookTemplateSpec, KubernetesFunction, KubernetesMetric, Metric,
-    WebHeader,
+    Provider, WebHeader,
 };
 use crate::expr::Condition;
 use crate::expr::field::{metadata_key, parse_field_path};
-use crate::expr::jsonpath::JsonPath;
+use crate::expr::jsonpath::{JsonPath, PathError};
 use crate::expr::writable;
 use crate::hook_run::{
-    ALWAYS_THE_POD, Allowance, SHORTEST_INTERVAL, arguments_in, check_can_succeed, fill,
-    selects_object, visit_strings,
+    ALWAYS_THE_POD, Allowance, ResultKind, SHORTEST_INTERVAL, arguments_in, check_can_succeed,
+    fill, selects_object, visit_strings,
 };
 use crate::observed::time::parse_duration;
 use crate::workload::OPERATOR_ARGUMENTS;
@@ -177,65 +177,55 @@ fn check_condition(field: String, source: &str, metric: &Metric) -> Option<Findi
         Ok(condition) => condition,
         Err(error) => return Some(Finding::invalid(field, source, error.why())),
     };
-    let provider = &metric.provider;
-    let text_compared_with_number = |subject: &str| {
-        format!(
+    let kind = metric.provider.given().next().map(Provider::result_kind);
+    let why = match kind {
+        // The CRD has a rule with the same message for web calls, but a regular expression cannot find every such
+        // comparison.
+        Some(ResultKind::Text(subject)) if condition.compares_result_with_number() => format!(
             "Invalid value: compares result with a number, but {subject} is text: write \
              asInt(result) < 30 or asFloat(result) < 0.5"
-        )
-    };
-    let has_one_field = |it: &KubernetesMetric| it.fields.len() == 1;
-    let why = if condition.compares_result_with_number() && provider.web.is_some() {
-        // The CRD has a rule with the same message, but a regular expression cannot find every such comparison.
-        text_compared_with_number("a web call's result")
-    } else if condition.compares_result_with_number()
-        && provider.kubernetes.as_ref().is_some_and(has_one_field)
-    {
-        text_compared_with_number("a field's result")
-    } else if condition.compares_result_with_number() && provider.exec.is_some() {
-        text_compared_with_number("a command's output")
-    } else if condition.compares_result_with_text() && provider.prometheus.is_some() {
-        "Invalid value: compares result with text, but a query's result is a number: write \
-         result < 0.5"
-            .to_owned()
-    } else {
-        return None;
+        ),
+        Some(ResultKind::Number) if condition.compares_result_with_text() => {
+            "Invalid value: compares result with text, but a query's result is a number: write \
+             result < 0.5"
+                .to_owned()
+        }
+        _ => return None,
     };
     Some(Finding::error(field, why))
 }
 
 /// Checks a metric's provider: URLs, paths, headers and pod templates.
 fn check_provider(at: &str, metric: &Metric) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    if let Some(web) = &metric.provider.web {
-        let at = format!("{at}.provider.web");
-        let path = web.json_path.as_deref().map(str::trim).unwrap_or_default();
-        if let Err(error) = JsonPath::parse(path)
-            && !path.is_empty()
-        {
-            findings.push(Finding::invalid(format!("{at}.jsonPath"), path, error.why()));
+    metric.provider.given().flat_map(|it| check_one(&format!("{at}.provider"), it)).collect()
+}
+
+fn check_one(at: &str, provider: Provider<'_>) -> Vec<Finding> {
+    match provider {
+        Provider::Web(web) => {
+            let at = format!("{at}.web");
+            let path = web.json_path.as_deref().map(str::trim).unwrap_or_default();
+            let error = JsonPath::parse(path).err().filter(|_| !path.is_empty());
+            let finding =
+                |error: PathError| Finding::invalid(format!("{at}.jsonPath"), path, error.why());
+            let findings =
+                error.map(finding).into_iter().chain(check_url(&format!("{at}.url"), &web.url));
+            findings.chain(check_headers(&at, &web.headers)).collect()
         }
-        findings.extend(check_url(&format!("{at}.url"), &web.url));
-        findings.extend(check_headers(&at, &web.headers));
+        Provider::Prometheus(prometheus) => {
+            let at = format!("{at}.prometheus");
+            let url = check_url(&format!("{at}.address"), &prometheus.address);
+            url.into_iter().chain(check_headers(&at, &prometheus.headers)).collect()
+        }
+        Provider::Job(job) => {
+            let spec: Value = job.spec.read().unwrap_or_default();
+            pods::check_template(&format!("{at}.job.spec.template"), &spec["template"], &[])
+        }
+        Provider::Kubernetes(kubernetes) => check_fields(&format!("{at}.kubernetes"), kubernetes),
+        Provider::Exec(exec) => {
+            exec::check_container(&format!("{at}.exec"), exec).into_iter().collect()
+        }
     }
-    if let Some(prometheus) = &metric.provider.prometheus {
-        let at = format!("{at}.provider.prometheus");
-        findings.extend(check_url(&format!("{at}.address"), &prometheus.address));
-        findings.extend(check_headers(&at, &prometheus.headers));
-    }
-    if let Some(job) = &metric.provider.job {
-        let at = format!("{at}.provider.job.spec");
-        let spec: Value = job.spec.read().unwrap_or_default();
-        let at = format!("{at}.template");
-        findings.extend(pods::check_template(&at, &spec["template"], &[]));
-    }
-    if let Some(kubernetes) = &metric.provider.kubernetes {
-        findings.extend(check_fields(&format!("{at}.provider.kubernetes"), kubernetes));
-    }
-    if let Some(exec) = &metric.provider.exec {
-        findings.extend(exec::check_container(&format!("{at}.provider.exec"), exec));
-    }
-    findings
 }
 
 /// Finds a URL that is invalid, whatever values its arguments have.

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{ExecMetric, JobMetric, KubernetesMetric, PrometheusMetric, WebMetric, schema};
+use super::{MetricProvider, schema};
 
 /// One metric: a call, made once or repeatedly, and what counts as success.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -57,26 +57,4 @@ pub struct Metric {
     pub consecutive_successful_limit: Option<i32>,
     /// How the metric is measured.
     pub provider: MetricProvider,
-}
-
-/// How a metric is measured; exactly one field is set.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-validations" = [schema::exactly_one_of(&["web", "prometheus", "kubernetes", "job", "exec"])]))]
-pub struct MetricProvider {
-    /// An HTTP call.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub web: Option<Box<WebMetric>>,
-    /// A Prometheus query.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub prometheus: Option<Box<PrometheusMetric>>,
-    /// Compares fields of the run's pod, or writes them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kubernetes: Option<KubernetesMetric>,
-    /// A Job; the measurement is Successful when the Job completes, Failed when it fails.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub job: Option<JobMetric>,
-    /// A command in a container of the run's pod.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub exec: Option<Box<ExecMetric>>,
 }

@@ -58,7 +58,7 @@ pub use hook_template::{
 pub use index_range::{IndexRange, InvalidIndexRange};
 pub use json_text::JsonText;
 pub use lifecycle::{LifecycleStep, StepScope};
-pub use metric::{Metric, MetricProvider};
+pub use metric::Metric;
 pub use protection::{
     OnNodeGoing, PodProtection, Protection, ProtectionStatus, VacatedName, WaitReason, WaitingPod,
 };

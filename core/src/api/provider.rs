@@ -5,6 +5,67 @@ use serde::{Deserialize, Serialize};
 
 use super::{Authentication, RawJson, SecretKeyRef, schema};
 
+/// How a metric is measured; exactly one field is set.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [schema::exactly_one_of(&MetricProvider::NAMES)]))]
+pub struct MetricProvider {
+    /// An HTTP call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub web: Option<Box<WebMetric>>,
+    /// A Prometheus query.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prometheus: Option<Box<PrometheusMetric>>,
+    /// Compares fields of the run's pod, or writes them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubernetes: Option<KubernetesMetric>,
+    /// A Job; the measurement is Successful when the Job completes, Failed when it fails.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<JobMetric>,
+    /// A command in a container of the run's pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exec: Option<Box<ExecMetric>>,
+}
+
+/// One provider of a metric. Matches over it are exhaustive, so the compiler names what a new provider must say.
+#[derive(Clone, Copy, Debug)]
+pub enum Provider<'m> {
+    /// An HTTP call.
+    Web(&'m WebMetric),
+    /// A Prometheus query.
+    Prometheus(&'m PrometheusMetric),
+    /// Fields of the run's pod.
+    Kubernetes(&'m KubernetesMetric),
+    /// A Job.
+    Job(&'m JobMetric),
+    /// A command in a container.
+    Exec(&'m ExecMetric),
+}
+
+impl MetricProvider {
+    /// The fields, of which exactly one is set.
+    pub const NAMES: [&'static str; 5] = ["web", "prometheus", "kubernetes", "job", "exec"];
+
+    /// The providers that are set. The schema allows only one, but a run may be older than its rules.
+    pub fn given(&self) -> impl Iterator<Item = Provider<'_>> {
+        let Self { web, prometheus, kubernetes, job, exec } = self;
+        let all = [
+            web.as_deref().map(Provider::Web),
+            prometheus.as_deref().map(Provider::Prometheus),
+            kubernetes.as_ref().map(Provider::Kubernetes),
+            job.as_ref().map(Provider::Job),
+            exec.as_deref().map(Provider::Exec),
+        ];
+        all.into_iter().flatten()
+    }
+
+    /// The fields, for a message: `web, prometheus, kubernetes, job and exec`.
+    pub fn names() -> String {
+        let [others @ .., last] = Self::NAMES;
+        format!("{} and {last}", others.join(", "))
+    }
+}
+
 /// An HTTP method.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum WebMethod {

@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::strings::visit_strings;
+use super::provider::visit_strings;
 use crate::api::{Argument, HookTemplateSpec, Metric, MetricProvider};
 
 /// Maximum total length of the strings of one measurement with their arguments filled in, in bytes.

@@ -1,4 +1,4 @@
-//! The strings of a metric into which arguments are filled, with their field paths.
+//! The strings in JSON into which arguments are filled, with their field paths.
 //!
 //! JSON is processed as it is read: maps built from it would take many times its length in memory.
 //! Arguments are filled into all strings of a jsonBody, and into command, args and env of a Job's containers.
@@ -10,54 +10,10 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::arguments::{Allowance, ArgumentError, fill};
-use crate::api::{Metric, RawJson, WebHeader};
+use crate::api::RawJson;
 
 /// Called with the field path and the value of each string.
-type Visit<'a> = &'a mut dyn FnMut(&dyn Display, &str);
-
-/// Visits the strings of a metric, each with its field path relative to the metric.
-pub fn visit_strings(metric: &Metric, visit: Visit<'_>) {
-    let provider = &metric.provider;
-    if let Some(web) = &provider.web {
-        visit(&"provider.web.url", &web.url);
-        header_values("provider.web", &web.headers, visit);
-        if let Some(body) = &web.body {
-            visit(&"provider.web.body", body);
-        }
-        if let Some(body) = &web.json_body {
-            visit_json(body, &"provider.web.jsonBody", Place::Filled, visit);
-        }
-    }
-    if let Some(prometheus) = &provider.prometheus {
-        visit(&"provider.prometheus.address", &prometheus.address);
-        visit(&"provider.prometheus.query", &prometheus.query);
-        header_values("provider.prometheus", &prometheus.headers, visit);
-    }
-    if let Some(kubernetes) = &provider.kubernetes {
-        for (index, field) in kubernetes.fields.iter().enumerate() {
-            let path = format!("provider.kubernetes.fields[{index}]");
-            visit(&format_args!("{path}.path"), &field.path);
-            if let Some(value) = &field.value {
-                visit(&format_args!("{path}.value"), value);
-            }
-        }
-    }
-    if let Some(job) = &provider.job {
-        visit_json(&job.spec, &"provider.job.spec", Place::JobSpec, visit);
-    }
-    if let Some(exec) = &provider.exec {
-        visit(&"provider.exec.container", &exec.container);
-        for (index, text) in exec.command.iter().enumerate() {
-            visit(&format_args!("provider.exec.command[{index}]"), text);
-        }
-    }
-}
-
-fn header_values(path: &str, headers: &[WebHeader], visit: Visit<'_>) {
-    for (index, header) in headers.iter().enumerate() {
-        visit(&format_args!("{path}.headers[{index}].value"), &header.value);
-    }
-}
+pub type Visit<'a> = &'a mut dyn FnMut(&dyn Display, &str);
 
 /// What a place in JSON contains, as far as arguments are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +58,7 @@ impl Place {
 }
 
 /// Visits the strings in JSON up to the first syntax error, which is reported when the JSON is used.
-fn visit_json(json: &RawJson, path: &dyn Display, place: Place, visit: Visit<'_>) {
+pub fn visit_json(json: &RawJson, path: &dyn Display, place: Place, visit: Visit<'_>) {
     let _ = walk(json, path, place, &mut Visiting(visit));
 }
 
@@ -317,6 +273,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::hook_run::visit_strings;
 
     fn filled(json: &str, place: Place, value: &str) -> Result<String, ArgumentError> {
         let json: RawJson = serde_json::from_str(json).expect("JSON");

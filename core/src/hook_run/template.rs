@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::arguments::{ArgumentError, have_too_many_references};
 use super::by_name::unmatched_dry_run;
 use super::schedule::check_schedule;
-use crate::api::{DryRun, HookRunSpec, HookTemplateSpec, Metric};
+use crate::api::{DryRun, HookRunSpec, HookTemplateSpec, Metric, MetricProvider};
 
 /// Checks that runs of a template can end Successful without a user's action.
 ///
@@ -64,19 +64,12 @@ fn check_metrics(metrics: &[Metric], dry_run: &[DryRun]) -> Result<(), String> {
 }
 
 fn check_provider(metric: &Metric) -> Result<(), String> {
-    let provider = &metric.provider;
-    let given = [
-        provider.web.is_some(),
-        provider.prometheus.is_some(),
-        provider.kubernetes.is_some(),
-        provider.job.is_some(),
-        provider.exec.is_some(),
-    ];
-    match given.into_iter().filter(|given| *given).count() {
+    match metric.provider.given().count() {
         1 => Ok(()),
         _ => Err(format!(
-            "metric {}: provider needs exactly one of web, prometheus, kubernetes, job and exec",
-            metric.name
+            "metric {}: provider needs exactly one of {}",
+            metric.name,
+            MetricProvider::names()
         )),
     }
 }
