@@ -179,7 +179,7 @@ async fn a_text_that_contains_a_long_value_many_times_is_an_error() {
         assert_eq!((outcome.phase, message), (Error, expected));
     }
     assert!(server.requests().is_empty());
-    let short = web(json!({"body": "{{ args.long }}"}));
+    let short = web(json!({"body": "{{ args.long }}", "timeoutSeconds": 60}));
     let outcome = measure_with(short, &[("long", &value)], HERE).await;
     assert_eq!(outcome.phase, Successful, "{outcome:?}");
     assert!(server.requests()[0].ends_with(&value));
