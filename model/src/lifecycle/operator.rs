@@ -43,7 +43,7 @@ impl State {
         let needs_get = plan.writes.iter().any(|it| it.trial().is_some());
         let get = needs_get.then_some(Step::Get);
         let get = get.filter(|_| self.fault != Some(Fault::NoQuorumGet));
-        let writes = plan.writes.into_iter().map(Step::Act);
+        let writes = plan.writes.into_iter().map(|write| Step::Act(Box::new(write)));
         self.pending = status.into_iter().chain(get).chain(writes).collect();
         self.planned_for = Some(cluster);
         self.confirmed = None;

@@ -52,7 +52,7 @@ pub enum Cache {
 pub enum Step {
     Status(Box<Cluster>),
     Get,
-    Act(Write),
+    Act(Box<Write>),
 }
 
 #[derive(Clone, Debug)]

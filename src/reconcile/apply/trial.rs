@@ -46,12 +46,12 @@ pub(super) async fn pass(
     timeout: &mut AdaptiveTimeout,
 ) -> Result<Instant, Refusal> {
     let pods = Kind::Pod.collection(Some(HOOKS_NAMESPACE));
-    match applier.requests.dry_run_create(&pods, to_bytes(&trial.pod)).await {
-        Err(
-            Refusal::Rejected(why) | Refusal::NamespaceTerminating(why) | Refusal::NotFound(why),
-        ) => return Err(Refusal::Rejected(why)),
-        // Any other failure does not show that the pod is refused.
-        Ok(_) | Err(_) => {}
+    // Any other failure does not show that the pod is refused.
+    if let Err(
+        Refusal::Rejected(why) | Refusal::NamespaceTerminating(why) | Refusal::NotFound(why),
+    ) = applier.requests.dry_run_create(&pods, to_bytes(&trial.pod)).await
+    {
+        return Err(Refusal::Rejected(why));
     }
     let requested = Instant::now();
     let current = applier.requests.get(&target.owner.path()).await?;
