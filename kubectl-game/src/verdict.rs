@@ -119,9 +119,11 @@ pub fn judge(scene: &Scene, now: Timestamp) -> Verdict {
         if game.is_paused_by_user() {
             findings.push(pause_of_next_rollout(game));
         }
+        findings.extend(upkeep(game));
     } else {
         findings.extend(pause(scene, now));
         findings.extend(failures(game));
+        findings.extend(upkeep(game));
         findings.extend(failed_hooks(scene));
         findings.extend(running_hooks(scene));
         // Findings that wait for a user come first.
@@ -298,6 +300,13 @@ fn failures(game: &Game) -> Vec<Finding> {
         Some(Finding::new(End::Stopped, "Blocked", sentence))
     });
     findings.collect()
+}
+
+/// A refused write on which neither scaling nor updates depend.
+fn upkeep(game: &Game) -> Option<Finding> {
+    let condition = game.status.true_condition(ConditionType::FailedUpkeep)?;
+    let sentence = format!("the API server refuses upkeep ({}): {}", condition.reason, condition.message);
+    Some(Finding::new(End::InProgress, "Updating", sentence))
 }
 
 #[cfg(test)]

@@ -148,7 +148,7 @@ impl<K: Planned> Workloads<K> {
         debug!(writes = ?plan.writes, wake = ?plan.wake, "planned");
         let wake = plan.wake.map(|at| instant(at, now));
         if plan.status.is_some() {
-            memory.retain_failures(&plan.writes);
+            memory.retain_failures(&plan.writes, now);
         }
         let uid = workload.uid();
         let expectations = &self.shared.cache.expectations;

@@ -20,6 +20,8 @@ pub enum ConditionType {
     FailedScale,
     /// Pods cannot be updated.
     FailedUpdate,
+    /// The API server refuses a write on which neither scaling nor updates depend.
+    FailedUpkeep,
     /// No client can delete a pod before its hook allows it.
     Guarded,
     /// New pods get the containers of a SidecarSet.
@@ -38,6 +40,7 @@ impl ConditionType {
             Self::Progressing => "Progressing",
             Self::FailedScale => "FailedScale",
             Self::FailedUpdate => "FailedUpdate",
+            Self::FailedUpkeep => "FailedUpkeep",
             Self::Guarded => "Guarded",
             Self::Injecting => "Injecting",
             Self::Reconciling => "Reconciling",
@@ -115,6 +118,12 @@ pub enum Reason {
     FailedHookRun,
     /// The API server refused to change a pod.
     FailedUpdate,
+    /// The API server refused to record the template in a ControllerRevision.
+    FailedRevision,
+    /// The API server refused to change the workload itself.
+    FailedPatch,
+    /// The API server refused to delete a HookRun or revision that is no longer needed.
+    FailedCleanUp,
     /// Guarded: policy and budget are in force, and all pods have the label.
     PodsGuarded,
     /// Guarded, but another PodDisruptionBudget also selects the pods.
@@ -166,6 +175,8 @@ impl Reason {
             | Self::FailedDelete
             | Self::FailedHookRun
             | Self::FailedUpdate
+            | Self::FailedRevision
+            | Self::FailedPatch
             | Self::GuardNotInForce
             | Self::NoPreDeleteHook
             | Self::HookRemoved
@@ -182,6 +193,7 @@ impl Reason {
             | Self::Paused
             | Self::PausedByCanaryPauseStep
             | Self::ClaimTerminating
+            | Self::FailedCleanUp
             | Self::PodsGuarded
             | Self::AnotherBudget
             | Self::PodsUnlabeled => false,

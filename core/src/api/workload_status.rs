@@ -81,7 +81,7 @@ pub struct WorkloadStatus {
     /// The state of the guarded pods, if there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protection: Option<ProtectionStatus>,
-    /// Standard conditions: Ready, Progressing, FailedScale, FailedUpdate, Guarded.
+    /// Standard conditions: Ready, Progressing, FailedScale, FailedUpdate, FailedUpkeep, Guarded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = schema::merged_by("type"))]
     pub conditions: Vec<Condition>,

@@ -3,6 +3,8 @@
 //!
 //! Without the finalizer there is nothing to do: the garbage collector deletes the pods.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
 use crate::api::WorkloadStatus;
 use crate::api::names::HookPoint;
 use crate::observed::Pod;
@@ -13,9 +15,10 @@ use crate::workload::protection::{
 };
 use crate::workload::spec::Workload;
 use crate::workload::status::conclusion::longest_waiting;
-use crate::workload::status::{count, events, guard_condition};
+use crate::workload::outline::refusals;
+use crate::workload::status::{count, events, failures, guard_condition};
 use crate::workload::world::World;
-use crate::write::{Attempt, DeletionReason, Plan, Write};
+use crate::write::{DeletionReason, Plan, Write};
 
 /// The plan for a workload that is being deleted.
 pub fn plan<S: Clone + Default + PartialEq + AsRef<WorkloadStatus> + AsMut<WorkloadStatus>>(
@@ -33,10 +36,10 @@ pub fn plan<S: Clone + Default + PartialEq + AsRef<WorkloadStatus> + AsMut<Workl
     // With `--cascade=orphan`, the pods are left to the user; without protection, to the garbage collector.
     if workload.guard_marks.is_orphaning() || workload.guarded.is_none() {
         add_guarding(&mut draft, take_down(workload, world, &own));
-        let is_refused = world.failures.of(Attempt::DeleteBudget).is_some();
         let hooks = Hooks::new(workload, world);
-        let status = is_refused.then(|| status(workload, world, &own, &hooks, old_status));
-        return finish(workload, &own, draft, status, old_status);
+        let is_refused = !world.failures.is_empty();
+        let status = is_refused.then(|| status(workload, world, &own, &hooks, &draft, old_status));
+        return finish(workload, world, &own, draft, status, old_status);
     }
     let mut hooks = Hooks::new(workload, world);
     draft.patch_workload(retry::begin(workload));
@@ -57,8 +60,8 @@ pub fn plan<S: Clone + Default + PartialEq + AsRef<WorkloadStatus> + AsMut<Workl
         false => keep_in_force(workload, world),
     };
     add_guarding(&mut draft, guarding);
-    let status = status(workload, world, &own, &hooks, old_status);
-    finish(workload, &own, draft, Some(status), old_status)
+    let status = status(workload, world, &own, &hooks, &draft, old_status);
+    finish(workload, world, &own, draft, Some(status), old_status)
 }
 
 fn add_guarding(draft: &mut Draft, guarding: Guarding) {
@@ -69,15 +72,21 @@ fn add_guarding(draft: &mut Draft, guarding: Guarding) {
 
 fn finish<S: PartialEq + AsRef<WorkloadStatus>>(
     workload: &Workload,
+    world: &World,
     own: &[&Pod],
     mut draft: Draft,
     status: Option<S>,
     old: Option<&S>,
 ) -> Plan<S> {
+    draft.hold_patch(&world.failures, world.now);
     let changed = status.filter(|new| old != Some(new));
     let status = changed.filter(|_| !draft.changes_workload());
     let shown = status.as_ref().map(AsRef::as_ref);
-    draft.events.extend(shown.and_then(|new| events::stuck_guard(old.map(AsRef::as_ref), new)));
+    if let Some(new) = shown {
+        let before = old.map_or_else(WorkloadStatus::default, |old| old.as_ref().clone());
+        draft.events.extend(events::stuck_guard(&before, new));
+        draft.events.extend(events::failures(&before, new));
+    }
     let status_first = shown.is_some_and(|new| workload.waits.differ(new, own));
     Plan {
         wake: draft.wake,
@@ -94,6 +103,7 @@ fn status<S: Clone + Default + AsMut<WorkloadStatus>>(
     world: &World,
     own: &[&Pod],
     hooks: &Hooks,
+    draft: &Draft,
     old: Option<&S>,
 ) -> S {
     let active: Vec<&Pod> = own.iter().copied().filter(|pod| !pod.terminating).collect();
@@ -111,8 +121,11 @@ fn status<S: Clone + Default + AsMut<WorkloadStatus>>(
     let blocked = hooks.blocked.get(&HookPoint::PreDelete);
     status.pre_delete_hook_condition = longest_waiting(blocked.cloned().unwrap_or_default());
     status.protection = protection_status(workload, hooks, own);
-    let guarded = guard_condition(workload, world, own, &status.conditions);
-    status.conditions.retain(|it| it.type_ != "Guarded");
-    status.conditions.extend(guarded);
+    let old = std::mem::take(&mut status.conditions);
+    let mut conditions = failures(workload, &refusals(world, draft), &old, world.now);
+    conditions.extend(guard_condition(workload, world, own, &old));
+    let is_decided_here = |it: &Condition| it.type_ == "Guarded" || it.type_.starts_with("Failed");
+    let others = old.into_iter().filter(|it| !is_decided_here(it));
+    status.conditions = others.chain(conditions).collect();
     whole
 }

@@ -9,7 +9,7 @@ use crate::workload::decision::Obstacles;
 use crate::workload::deletion;
 use crate::workload::hooks::{Hooks, Intent};
 use crate::workload::in_place::is_at;
-use crate::workload::outline::{Beginning, begin, conclude, status_with_collisions, stop};
+use crate::workload::outline::{Beginning, begin, conclude, stop, without_revision};
 use crate::workload::pods::active;
 use crate::workload::pods::creation::{PodNames, max_creations};
 use crate::workload::pods::index;
@@ -40,14 +40,15 @@ pub fn plan(
     world: &World,
 ) -> Result<Plan<GameDeploymentStatus>, InvalidWorkload> {
     let workload = Workload::of_game_deployment(gd)?.guarded_if(world.guards_pods);
+    let workload = workload.held_by(&world.failures, world.now);
     if workload.guard_marks.deleting {
         return Ok(deletion::plan(&workload, world, gd.status.as_ref()));
     }
     let old_status = gd.status.as_ref();
     let Beginning { own, mut hooks, found, mut draft } = begin(&workload, world);
     let Some(revisions) = found.revisions else {
-        let status = status_with_collisions(old_status, found.collisions);
-        return Ok(stop(&workload, &own, hooks, draft, old_status, status));
+        let status = without_revision(&workload, world, &own, found.collisions, old_status, &mut draft);
+        return Ok(stop(&workload, world, &own, hooks, draft, old_status, status));
     };
     let active = active(&own);
     let sizing = Sizing {
@@ -62,7 +63,7 @@ pub fn plan(
     let (sizes, rollout_draft) = sizing.settle(choose);
     draft.merge(rollout_draft);
     let Some(mut sizes) = sizes else {
-        return Ok(stop(&workload, &own, hooks, draft, old_status, None));
+        return Ok(stop(&workload, world, &own, hooks, draft, old_status, None));
     };
     sizes.kept.sort_by_cached_key(|pod| order.rank(pod, Waiting::No));
     let scene = Scene {
@@ -85,7 +86,7 @@ pub fn plan(
     draft.extend(pods.into_iter().map(Write::create_pod));
     draft.block(obstacles);
     draft.waits_for = waits_for;
-    draft.block(Obstacles { scale: index::why_invalid(&workload), update: None });
+    draft.block(Obstacles { scale: index::why_invalid(&workload), ..Obstacles::default() });
     let mut budget = Budget::of(&scene);
     draft.extend(update::replace_requested(&scene, Requested::Open, &mut budget, &mut hooks));
     let updates = update::update_pods(&scene, &mut budget, &mut hooks);

@@ -10,7 +10,7 @@ use crate::api::{GameStatefulSet, GameStatefulSetStatus, WorkloadStatus};
 use crate::observed::{Pod, PodPhase, PodUid};
 use crate::workload::deletion;
 use crate::workload::hooks::{Hooks, Intent};
-use crate::workload::outline::{Beginning, begin, conclude, status_with_collisions, stop};
+use crate::workload::outline::{Beginning, begin, conclude, stop, without_revision};
 use crate::workload::pods::active;
 use crate::workload::pods::creation::{max_creations, pod_with_ordinal};
 use crate::workload::protection::Vacated;
@@ -40,6 +40,7 @@ pub fn plan(
     world: &World,
 ) -> Result<Plan<GameStatefulSetStatus>, InvalidWorkload> {
     let workload = Workload::of_game_stateful_set(gsts)?.guarded_if(world.guards_pods);
+    let workload = workload.held_by(&world.failures, world.now);
     if workload.guard_marks.deleting {
         return Ok(deletion::plan(&workload, world, gsts.status.as_ref()));
     }
@@ -47,8 +48,8 @@ pub fn plan(
     let old_status = gsts.status.as_ref();
     let Beginning { own, mut hooks, found, mut draft } = begin(&workload, world);
     let Some(revisions) = found.revisions else {
-        let status = status_with_collisions(old_status, found.collisions);
-        return Ok(stop(&workload, &own, hooks, draft, old_status, status));
+        let status = without_revision(&workload, world, &own, found.collisions, old_status, &mut draft);
+        return Ok(stop(&workload, world, &own, hooks, draft, old_status, status));
     };
     let ordinals = Ordinals::new(&workload, identity, world, &own);
     let active = active(&own);
@@ -64,7 +65,7 @@ pub fn plan(
     let (sizes, rollout_draft) = sizing.settle(choose);
     draft.merge(rollout_draft);
     let Some(mut sizes) = sizes else {
-        return Ok(stop(&workload, &own, hooks, draft, old_status, None));
+        return Ok(stop(&workload, world, &own, hooks, draft, old_status, None));
     };
     sizes.kept.sort_by_cached_key(|pod| Reverse(ordinals.ordinal_of(pod)));
     let scene = Scene {

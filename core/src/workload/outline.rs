@@ -39,6 +39,7 @@ pub fn begin<'a>(workload: &'a Workload<'a>, world: &'a World) -> Beginning<'a> 
     draft.patch_workload(retry::begin(workload));
     draft.extend(writes);
     draft.extend(found.write.take());
+    draft.block(Obstacles { update: workload.held.clone(), ..Obstacles::default() });
     let guarding = protect(workload, world, &pods);
     draft.extend(guarding.writes);
     draft.patch_workload(guarding.patch);
@@ -51,6 +52,7 @@ pub fn begin<'a>(workload: &'a Workload<'a>, world: &'a World) -> Beginning<'a> 
 /// of an earlier rollout have to be deleted first.
 pub fn stop<'a, S: Clone + Default + PartialEq + AsRef<WorkloadStatus>>(
     workload: &Workload,
+    world: &World,
     own: &[&'a Pod],
     mut hooks: Hooks<'a>,
     mut draft: Draft,
@@ -60,17 +62,30 @@ pub fn stop<'a, S: Clone + Default + PartialEq + AsRef<WorkloadStatus>>(
     hooks.keep_only_removals(own);
     draft.extend(hooks.settle(own));
     draft.patch_workload(hooks.end_retry());
-    close(workload, own, draft, old_status, status)
+    close(workload, world, own, draft, old_status, status)
 }
 
-/// The old status with a new collision count; None if the count has not changed.
-pub fn status_with_collisions<S: Clone + Default + AsMut<WorkloadStatus>>(
-    old_status: Option<&S>,
+/// The status while no revision of the template exists: the old one with a new collision count, and, if the API server
+/// refuses the revision, with the reason. None if nothing has changed.
+pub fn without_revision<S: Clone + Default + AsMut<WorkloadStatus>>(
+    workload: &Workload,
+    world: &World,
+    own: &[&Pod],
     collisions: i32,
+    old_status: Option<&S>,
+    draft: &mut Draft,
 ) -> Option<S> {
-    let mut status = old_status.cloned().unwrap_or_default();
-    let previous = std::mem::replace(&mut status.as_mut().collision_count, collisions);
-    (previous != collisions).then_some(status)
+    let mut whole = old_status.cloned().unwrap_or_default();
+    let status = whole.as_mut();
+    let previous = std::mem::replace(&mut status.collision_count, collisions);
+    let Some(by) = &workload.held else {
+        return (previous != collisions).then_some(whole);
+    };
+    status.observed_generation = workload.generation;
+    let (conditions, wake) = status::blocked(workload, world, own, by, &status.conditions);
+    status.conditions = conditions;
+    draft.wake_at(wake);
+    Some(whole)
 }
 
 /// Ends a plan, with its status.
@@ -91,7 +106,7 @@ pub fn conclude<'a, S: Clone + Default + PartialEq + AsRef<WorkloadStatus>>(
     draft.extend(unused_revisions(scene));
     draft.block(held.obstacles(update, scene.sizes.stable));
     draft.block(obstacles_of_hooks(scene, &hooks));
-    draft.block(refusals(scene, &draft));
+    draft.block(refusals(scene.world, &draft));
     let (counts, wake) = status::count(scene.workload, scene.sizes.active, update, scene.world.now);
     draft.wake_at(wake);
     let places = scene.sizes.active.len() as i64 + held.count() + draft.adoptions() as i64;
@@ -107,7 +122,7 @@ pub fn conclude<'a, S: Clone + Default + PartialEq + AsRef<WorkloadStatus>>(
     );
     draft.wake_at(wake);
     let status = Some(into_status(status));
-    close(scene.workload, scene.own, draft, old_status, status)
+    close(scene.workload, scene.world, scene.own, draft, old_status, status)
 }
 
 /// Deletes revisions to which neither a pod nor the status refers, if they exceed the history limit.
@@ -129,25 +144,36 @@ fn obstacles_of_hooks(scene: &Scene, hooks: &Hooks) -> Obstacles {
     Obstacles {
         update: step_problem.or(pod_problem(Concern::Update)).map(CannotMake::blocked),
         scale: pod_problem(Concern::Scale).map(CannotMake::blocked),
+        upkeep: None,
     }
 }
 
-/// What is blocked by refused writes that this plan attempts again.
-fn refusals(scene: &Scene, draft: &Draft) -> Obstacles {
-    let is_attempted = |attempt| draft.has(|it| it.attempt() == Some(attempt));
-    let refusal_of = |concern| scene.world.failures.blocked(concern, is_attempted);
-    Obstacles { update: refusal_of(Concern::Update), scale: refusal_of(Concern::Scale) }
+/// What is blocked by refused writes that this plan attempts again, or holds.
+pub fn refusals(world: &World, draft: &Draft) -> Obstacles {
+    let World { failures, now, .. } = world;
+    let is_attempted = |attempt| {
+        draft.has(|it| it.attempt() == Some(attempt))
+            || failures.held_until(attempt, *now).is_some()
+    };
+    let refusal_of = |concern| failures.blocked(concern, is_attempted);
+    Obstacles {
+        update: refusal_of(Concern::Update),
+        scale: refusal_of(Concern::Scale),
+        upkeep: refusal_of(Concern::Upkeep),
+    }
 }
 
 /// Closes the plan. Invariant 8: an unchanged status is not written again. A status is not written at all if this
 /// plan changes the workload that it was derived from.
 fn close<S: Clone + Default + PartialEq + AsRef<WorkloadStatus>>(
     workload: &Workload,
+    world: &World,
     own: &[&Pod],
     mut draft: Draft,
     old_status: Option<&S>,
     status: Option<S>,
 ) -> Plan<S> {
+    draft.hold_patch(&world.failures, world.now);
     let old = old_status.cloned().unwrap_or_default();
     let changed = status.filter(|new| old_status.is_none() || *new != old);
     let status = changed.filter(|_| !draft.changes_workload());

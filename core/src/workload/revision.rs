@@ -56,10 +56,14 @@ pub fn find<'a>(workload: &Workload, world: &'a World) -> FoundRevisions<'a> {
         Some(update) if update.controlled => {
             let (name, uid) = (update.name.clone(), update.uid.clone());
             let renumber = Write::renumber_revision(name, uid, number);
-            let by_name = revisions.iter().map(|it| (it.name(), it.as_ref()));
-            let by_name = by_name.collect();
             let write = (update.number < highest).then_some(renumber);
-            (Some(Revisions { by_name, update }), write)
+            (Some(Revisions { by_name: by_name(revisions), update }), write)
+        }
+        // The template cannot be recorded for now: the workload keeps the revision that it has.
+        None if workload.held.is_some() => {
+            let update = workload.progress.update();
+            let update = revisions.iter().map(AsRef::as_ref).find(|it: &&Revision| it.name() == update);
+            (update.map(|update| Revisions { by_name: by_name(revisions), update }), None)
         }
         Some(orphan) => {
             let (name, uid) = (orphan.name.clone(), orphan.uid.clone());
@@ -84,6 +88,10 @@ pub fn find<'a>(workload: &Workload, world: &'a World) -> FoundRevisions<'a> {
         }
     };
     FoundRevisions { revisions, write, collisions }
+}
+
+fn by_name(revisions: &[Arc<Revision>]) -> BTreeMap<RevisionName<'_>, &Revision> {
+    revisions.iter().map(|it| (it.name(), it.as_ref())).collect()
 }
 
 fn revision_name(workload: &Workload, canonical: &Value, collision_count: i32) -> String {

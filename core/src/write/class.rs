@@ -74,6 +74,16 @@ pub enum Attempt {
     StartUpdateHook,
     /// Deleting the budget of pods that are no longer guarded.
     DeleteBudget,
+    /// Creating, adopting or renumbering the revision of the template.
+    RecordRevision,
+    /// Changing what the workload says about its rollout: its pause, or what a user lets it skip.
+    SteerRollout,
+    /// Another change of the workload itself.
+    MarkWorkload,
+    /// Changing labels, annotations or owners of a pod.
+    MarkPod,
+    /// Deleting HookRuns and revisions that are no longer needed.
+    CleanUp,
 }
 
 impl Write {
@@ -112,23 +122,29 @@ impl Write {
 impl Write {
     /// Changes the workload itself.
     pub fn patch_workload(patch: WorkloadPatch) -> Self {
-        Self::before(Change::PatchWorkload(patch))
+        let attempt = match patch.steers_rollout() {
+            true => Attempt::SteerRollout,
+            false => Attempt::MarkWorkload,
+        };
+        Self::before(Change::PatchWorkload(patch)).attempts(attempt)
     }
 
     /// Creates a revision. A revision of a deleted object would be created again each time the garbage collector
     /// deletes it.
     pub fn create_revision(new: NewRevision) -> Self {
-        Self::before(Change::CreateRevision(new)).proven()
+        Self::before(Change::CreateRevision(new)).proven().attempts(Attempt::RecordRevision)
     }
 
     /// Gives the highest number to a revision that is used again.
     pub fn renumber_revision(name: String, uid: String, number: i64) -> Self {
-        Self::before(Change::RenumberRevision { name, uid, number })
+        let renumber = Self::before(Change::RenumberRevision { name, uid, number });
+        renumber.attempts(Attempt::RecordRevision)
     }
 
     /// Adopts an orphaned revision. An object that is being deleted must not adopt others.
     pub fn adopt_revision(name: String, uid: String, number: Option<i64>) -> Self {
-        Self::before(Change::AdoptRevision { name, uid, number }).proven()
+        let adopt = Self::before(Change::AdoptRevision { name, uid, number });
+        adopt.proven().attempts(Attempt::RecordRevision)
     }
 
     /// Adopts an orphaned pod.
@@ -138,7 +154,7 @@ impl Write {
 
     /// Releases a pod that the selector no longer matches.
     pub fn release_pod(pod: &Pod) -> Self {
-        Self::before(Change::ReleasePod(PodRef::of(pod)))
+        Self::before(Change::ReleasePod(PodRef::of(pod))).attempts(Attempt::MarkPod)
     }
 
     /// Sets labels of a pod.
@@ -179,7 +195,8 @@ impl Write {
 
     /// Opens the readiness gate.
     pub fn open_gate(pod: PodRef) -> Self {
-        Self::before(Change::SetGate { pod, closed_for: None, then: None })
+        let open = Self::before(Change::SetGate { pod, closed_for: None, then: None });
+        open.attempts(Attempt::ChangePod)
     }
 
     /// Deletes a HookRun that no rule needs.
@@ -189,6 +206,7 @@ impl Write {
             name: run.metadata.name.clone().unwrap_or_default(),
             uid: run.metadata.uid.clone().unwrap_or_default(),
         })
+        .attempts(Attempt::CleanUp)
     }
 
     /// Creates, or restores, the budget that guards the workload's pods.
@@ -213,7 +231,7 @@ impl Write {
         labels: Vec<(String, Option<String>)>,
         annotations: Vec<(&'static str, Option<String>)>,
     ) -> Self {
-        Self::before(Change::SetMetadata { pod, labels, annotations })
+        Self::before(Change::SetMetadata { pod, labels, annotations }).attempts(Attempt::MarkPod)
     }
 }
 
@@ -221,7 +239,8 @@ impl Write {
 impl Write {
     /// Deletes a revision beyond the history limit.
     pub fn delete_revision(name: String, uid: String) -> Self {
-        Self::after(Change::Delete { kind: Owned::Revision, name, uid })
+        let delete = Self::after(Change::Delete { kind: Owned::Revision, name, uid });
+        delete.attempts(Attempt::CleanUp)
     }
 
     /// Checks whether the API server would create a pod of this revision.
@@ -263,7 +282,8 @@ impl Write {
     /// Sets the annotation game-pod-deleting, and since when a guarded pod has waited for its PreDelete hook.
     pub fn mark_deleting(pod: PodRef, since: Option<Timestamp>) -> Self {
         let annotations = deleting_marks(Some("true"), since);
-        Self::after(Change::SetMetadata { pod, labels: Vec::new(), annotations })
+        let mark = Self::after(Change::SetMetadata { pod, labels: Vec::new(), annotations });
+        mark.attempts(Attempt::RemovePod)
     }
 
     /// Changes the sidecars of a pod, by their SidecarSet.

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::api::JsonText;
-use crate::api::names::HookPoint;
+use crate::api::names::{self, HookPoint};
 use crate::observed::{InPlaceRecord, PodRef};
 
 /// Changes of the workload's own spec, annotations and finalizers, in one patch.
@@ -22,6 +22,12 @@ pub struct WorkloadPatch {
 }
 
 impl WorkloadPatch {
+    /// Whether the progress of the rollout depends on it.
+    pub(super) fn steers_rollout(&self) -> bool {
+        let steers = |key: &str| [names::PAUSE_ANNOTATION, names::PROMOTE_ANNOTATION].contains(&key);
+        self.paused.is_some() || self.annotations.iter().any(|(key, _)| steers(key))
+    }
+
     /// Sets an annotation, or (None) removes it.
     pub fn annotation(key: &str, value: Option<String>) -> Self {
         Self { annotations: vec![(key.to_owned(), value)], ..Self::default() }

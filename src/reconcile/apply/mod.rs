@@ -28,7 +28,7 @@ use gamekeeper_core::api::HookRun;
 use gamekeeper_core::workload::{
     Backoff, Failures, GuardState, GuardedPlayers, OtherBudget, Verdict,
 };
-use gamekeeper_core::write::{Owner, Write};
+use gamekeeper_core::write::{Attempt, Owner, Write};
 
 pub(crate) use metrics::{BUCKETS, Metrics, ResultLabel, WorkloadLabels};
 use proof::AdaptiveTimeout;
@@ -169,9 +169,10 @@ impl Memory {
     }
 
     /// Forgets refusals of writes that are no longer planned, so that a later refusal is reported again.
-    pub(crate) fn retain_failures(&mut self, writes: &[Write]) {
+    pub(crate) fn retain_failures(&mut self, writes: &[Write], now: Timestamp) {
+        let held: BTreeSet<Attempt> = self.failures.held(now).collect();
         let is_planned = |attempt| writes.iter().any(|it| it.attempt() == Some(attempt));
-        self.failures.retain(is_planned);
+        self.failures.retain(|attempt| held.contains(&attempt) || is_planned(attempt));
     }
 }
 

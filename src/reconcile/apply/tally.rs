@@ -264,7 +264,7 @@ impl Tally {
         let failures = &mut memory.failures;
         failures.retain(|attempt| !self.succeeded.contains(&attempt));
         for (attempt, message) in self.failed {
-            failures.record(attempt, message);
+            failures.record(attempt, message, Timestamp::now());
         }
         if let Some((message, after)) = self.unavailable {
             return Err(Stop::Failed(message, after));

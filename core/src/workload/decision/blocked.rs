@@ -26,13 +26,15 @@ impl Blocked {
     }
 }
 
-/// What can be blocked; condition FailedScale or FailedUpdate reports it.
+/// What can be blocked; condition FailedScale, FailedUpdate or FailedUpkeep reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Concern {
     /// The number of pods.
     Scale,
     /// The revision of pods.
     Update,
+    /// Neither: marks, clean-up, and the like.
+    Upkeep,
 }
 
 /// What blocks a workload; becomes conditions.
@@ -42,16 +44,22 @@ pub struct Obstacles {
     pub scale: Option<Blocked>,
     /// Updating.
     pub update: Option<Blocked>,
+    /// Writes on which neither depends. The workload may reach its spec without them.
+    pub upkeep: Option<Blocked>,
 }
 
 impl Obstacles {
-    /// Whether there are none.
+    /// Whether nothing keeps the workload from reaching its spec.
     pub fn is_none(&self) -> bool {
         self.scale.is_none() && self.update.is_none()
     }
 
     /// For each concern, the obstacle of `self`, or else that of `others`.
     pub fn or(self, others: Self) -> Self {
-        Self { scale: self.scale.or(others.scale), update: self.update.or(others.update) }
+        Self {
+            scale: self.scale.or(others.scale),
+            update: self.update.or(others.update),
+            upkeep: self.upkeep.or(others.upkeep),
+        }
     }
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 
 use crate::observed::time::earlier;
-use crate::workload::decision::{Blocked, Decided, Obstacles};
-use crate::write::{Change, Event, Phase, WorkloadPatch, Write};
+use crate::workload::decision::{Blocked, Decided, Failures, Obstacles};
+use crate::write::{Attempt, Change, Event, Phase, WorkloadPatch, Write};
 
 /// What the rules have decided so far.
 #[derive(Debug, Default)]
@@ -39,7 +39,7 @@ impl Draft {
     pub fn add_updates(&mut self, decided: Decided) {
         self.extend(decided.writes);
         self.wake_at(decided.wake);
-        self.block(Obstacles { update: decided.blocked, scale: None });
+        self.block(Obstacles { update: decided.blocked, ..Obstacles::default() });
     }
 
     /// Adds everything in another draft except `waits_for`.
@@ -73,6 +73,15 @@ impl Draft {
         patch.retry_off.extend(change.retry_off);
         patch.annotations.retain(|(key, _)| !change.annotations.iter().any(|(new, _)| new == key));
         patch.annotations.extend(change.annotations);
+    }
+
+    /// Leaves the change of the workload itself to a later plan, if the last one was refused a moment ago.
+    pub fn hold_patch(&mut self, failures: &Failures, now: Timestamp) {
+        let attempts = [Attempt::SteerRollout, Attempt::MarkWorkload].into_iter();
+        if let Some(until) = attempts.filter_map(|it| failures.held_until(it, now)).max() {
+            self.patch = None;
+            self.wake_at(until);
+        }
     }
 
     /// Whether any write satisfies the predicate.

@@ -110,9 +110,11 @@ impl Workload<'_> {
         pod.guarded_by() == Some(self.uid.as_str())
     }
 
-    /// Whether new pods get the label of guarded pods.
+    /// Whether new pods get the label of guarded pods. Without its finalizer, a workload could be gone before its guard.
     pub fn labels_new_pods(&self) -> bool {
-        self.guarded.is_some() && self.hooks.hook(HookPoint::PreDelete).is_some()
+        self.guarded.is_some()
+            && self.guard_marks.has_finalizer()
+            && self.hooks.hook(HookPoint::PreDelete).is_some()
     }
 
     /// Whether a user released this pod from its guard.

@@ -12,7 +12,7 @@ pub use manifest_resume::managed_fields_to_keep;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReference};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
@@ -28,9 +28,11 @@ use crate::api::{
 };
 use crate::observed::limits::{batch, limits, partition};
 use crate::observed::{Pod, RevisionName};
+use crate::workload::decision::{Blocked, Failures};
 use crate::workload::spec::guarded::{GuardMarks, Guarded};
 use crate::workload::spec::identity::Identity;
 use crate::workload::spec::manifest_resume::paused_came_with_an_apply;
+use crate::write::Attempt;
 pub use waits::Waits;
 
 /// A workload, resolved.
@@ -78,6 +80,9 @@ pub struct Workload<'a> {
     pub max_surge: i64,
     /// spec.updateStrategy.paused.
     pub paused: bool,
+    /// Why updates are held: a write that the rollout depends on was refused, and is not attempted for a moment. The
+    /// rollout is treated as paused meanwhile, so that scaling and replacements go on.
+    pub held: Option<Blocked>,
     /// Whether `paused: false` came with an apply, which does not end a pause by the operator.
     pub resume_by_apply: bool,
     /// Time between closing the gate and changing the pod.
@@ -311,6 +316,14 @@ impl<'a> Workload<'a> {
         Self::resolve(gsts, fields)
     }
 
+    /// The workload as this plan treats it, given the writes that were refused.
+    pub fn held_by(mut self, failures: &Failures, now: Timestamp) -> Self {
+        let depends_on = [Attempt::SteerRollout, Attempt::RecordRevision].into_iter();
+        self.held = depends_on.filter_map(|attempt| failures.holds(attempt, now)).next();
+        self.paused |= self.held.is_some();
+        self
+    }
+
     fn resolve<K: GameWorkload>(object: &'a K, spec: Spec<'a>) -> Result<Self, InvalidWorkload> {
         let replicas = i64::from(spec.replicas.unwrap_or(1)).max(0);
         let (max_unavailable, max_surge) = limits(
@@ -342,6 +355,7 @@ impl<'a> Workload<'a> {
             max_unavailable,
             max_surge,
             paused: spec.paused,
+            held: None,
             resume_by_apply: !spec.paused && paused_came_with_an_apply(object.meta()),
             grace: seconds(spec.in_place.grace_period_seconds),
             order: spec.in_place.policy,

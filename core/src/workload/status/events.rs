@@ -24,9 +24,11 @@ fn normal(reason: &str, message: String) -> Event {
     Event { warning: false, ..warning(reason, message) }
 }
 
-fn failures(old: &WorkloadStatus, new: &WorkloadStatus) -> Vec<Event> {
-    let types = [ConditionType::FailedScale, ConditionType::FailedUpdate].into_iter();
-    let failed = types.filter_map(|type_| {
+/// The events about what is blocked: about each new message.
+pub fn failures(old: &WorkloadStatus, new: &WorkloadStatus) -> Vec<Event> {
+    let types =
+        [ConditionType::FailedScale, ConditionType::FailedUpdate, ConditionType::FailedUpkeep];
+    let failed = types.into_iter().filter_map(|type_| {
         let failed = new.condition(type_)?;
         let reported = old.condition(type_).map(|it| &it.message);
         (reported != Some(&failed.message)).then(|| warning(&failed.reason, failed.message.clone()))
@@ -57,10 +59,10 @@ fn guard(old: &WorkloadStatus, new: &WorkloadStatus) -> Option<Event> {
 }
 
 /// The event about a guard that cannot be removed, and so keeps its workload from being deleted.
-pub fn stuck_guard(old: Option<&WorkloadStatus>, new: &WorkloadStatus) -> Option<Event> {
+pub fn stuck_guard(old: &WorkloadStatus, new: &WorkloadStatus) -> Option<Event> {
     let guarded = new.condition(ConditionType::Guarded)?;
     let is_stuck = guarded.reason == Reason::BudgetNotDeleted.to_string();
-    guard(old.unwrap_or(&WorkloadStatus::default()), new).filter(|_| is_stuck)
+    guard(old, new).filter(|_| is_stuck)
 }
 
 fn rollout(old: &WorkloadStatus, new: &WorkloadStatus, steps: usize) -> Vec<Event> {

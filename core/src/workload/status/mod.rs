@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use crate::api::{ConditionType, PauseReason, Reason};
+use crate::kstatus;
 use crate::kstatus::{State, Why};
 use crate::observed::time::{earlier, rounded_down};
 use crate::observed::{Pod, RevisionName};
@@ -101,14 +102,53 @@ pub fn conditions(
     old: &[Condition],
     now: Timestamp,
 ) -> Vec<Condition> {
-    let Obstacles { scale, update } = &outcome.reasons.obstacles;
-    let failures = [(ConditionType::FailedScale, scale), (ConditionType::FailedUpdate, update)];
-    let failures = failures
-        .into_iter()
-        .filter_map(|(type_, failure)| Some(Finding::blocked(type_, failure.as_ref()?)));
-    let findings = [ready(workload, outcome), progressing(workload, outcome)].into_iter();
-    let findings = findings.chain(failures);
+    let findings = [ready(workload, outcome), progressing(workload, outcome)];
+    let mut conditions: Vec<_> =
+        findings.into_iter().map(|it| it.condition(workload, old, now)).collect();
+    conditions.extend(failures(workload, &outcome.reasons.obstacles, old, now));
+    conditions
+}
+
+/// The conditions about what is blocked. They are absent if nothing is.
+pub fn failures(
+    workload: &Workload,
+    obstacles: &Obstacles,
+    old: &[Condition],
+    now: Timestamp,
+) -> Vec<Condition> {
+    let Obstacles { scale, update, upkeep } = obstacles;
+    let blocked = [
+        (ConditionType::FailedScale, scale),
+        (ConditionType::FailedUpdate, update),
+        (ConditionType::FailedUpkeep, upkeep),
+    ];
+    let findings = blocked.into_iter().filter_map(|(type_, by)| {
+        let Blocked { reason, message } = by.as_ref()?;
+        Some(Finding::status_true(type_, *reason, message.clone()))
+    });
     findings.map(|it| it.condition(workload, old, now)).collect()
+}
+
+/// The conditions of a workload of which nothing can be planned but the removal of pods, and when they change by the
+/// passage of time alone.
+pub fn blocked(
+    workload: &Workload,
+    world: &World,
+    own: &[&Pod],
+    by: &Blocked,
+    old: &[Condition],
+) -> (Vec<Condition>, Option<Timestamp>) {
+    let finding = |type_| Finding::status_false(type_, by.reason, by.message.clone());
+    let findings = [finding(ConditionType::Ready), finding(ConditionType::Progressing)];
+    let findings = findings.into_iter().map(|it| it.condition(workload, old, world.now));
+    let mut conditions: Vec<_> = findings.collect();
+    let obstacles = Obstacles { update: Some(by.clone()), ..Obstacles::default() };
+    conditions.extend(failures(workload, &obstacles, old, world.now));
+    conditions.extend(guard_condition(workload, world, own, old));
+    let state = state(false, &conditions, None);
+    let (progress, wake) = kstatus::condition(state, workload.generation, old, world.now);
+    conditions.extend(progress);
+    (conditions, wake)
 }
 
 /// Condition Guarded: whether clients other than the operator are kept from deleting pods. None if the workload does
@@ -131,8 +171,7 @@ pub fn guard_condition(
 /// run again by itself.
 pub fn state(complete: bool, conditions: &[Condition], refused: Option<&Refused>) -> State {
     let needs_person = |it: &&Condition| {
-        let holds_by_rights = it.type_ != ConditionType::FailedScale.as_str()
-            && it.type_ != ConditionType::FailedUpdate.as_str();
+        let holds_by_rights = !it.type_.starts_with("Failed");
         let is_problem = (it.status == "True") != holds_by_rights;
         is_problem && Reason::parse(&it.reason).is_some_and(Reason::needs_person)
     };
@@ -183,9 +222,6 @@ impl Finding {
         }
     }
 
-    fn blocked(type_: ConditionType, by: &Blocked) -> Self {
-        Self::status_true(type_, by.reason, by.message.clone())
-    }
 }
 
 /// Ready means that the workload matches its spec. `kubectl wait` and kstatus wait for it.
@@ -240,6 +276,9 @@ fn progressing(workload: &Workload, outcome: &Outcome) -> Finding {
         |reason, message| Finding::status_false(ConditionType::Progressing, reason, message);
     if outcome.complete {
         return proceeds(Reason::Complete, "the rollout is complete");
+    }
+    if let Some(Blocked { reason, message }) = &workload.held {
+        return waits(*reason, message.clone());
     }
     let rollout = outcome.rollout;
     let step = rollout.progress.step_index.unwrap_or(0);

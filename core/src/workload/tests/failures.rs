@@ -19,9 +19,8 @@ fn a_failed_creation_is_no_longer_reported_when_the_pod_is_not_wanted_anymore() 
         conditions.iter().any(|it| it.type_ == "FailedScale")
     };
     story.user(json!({"replicas": 3}));
-    let failures = &mut story.world.failures;
-    failures.record(Attempt::CreatePod, "exceeded quota".into());
-    failures.record(Attempt::ChangePod, "refused".into());
+    story.refuse(Attempt::CreatePod, "exceeded quota");
+    story.refuse(Attempt::ChangePod, "refused");
     let reported = story.plan().status.expect("a status").conditions;
     assert!(reported.iter().any(|it| it.reason == "FailedCreate"), "{reported:?}");
     story.user(json!({"replicas": 2})).settle();
@@ -34,7 +33,7 @@ fn a_failed_creation_is_no_longer_reported_when_the_pod_is_not_wanted_anymore() 
 fn failure_condition(story: &Story, attempts: &[Attempt]) -> Option<(String, String)> {
     let mut world = story.world.clone();
     for attempt in attempts {
-        world.failures.record(*attempt, "refused".into());
+        world.failures.record(*attempt, "refused".into(), world.now);
     }
     let plan = story.object.plan(&world).expect("plan");
     let status = plan.status.unwrap_or_else(|| story.status());
@@ -61,9 +60,8 @@ fn a_guarded_pod_whose_hook_run_is_refused_is_reported_as_waiting() {
             story.reconcile();
         }
         story.world.runs.clear();
-        let failures = &mut story.world.failures;
-        failures.record(Attempt::StartRemovalHook, "no CRD".into());
-        failures.record(Attempt::StartUpdateHook, "no CRD".into());
+        story.refuse(Attempt::StartRemovalHook, "no CRD");
+        story.refuse(Attempt::StartUpdateHook, "no CRD");
         let status = story.plan().status.expect("a status");
         let waiting = status.protection.expect("status").waiting;
         let shown: Vec<_> = waiting.iter().map(|it| (it.reason, it.message.as_str())).collect();

@@ -19,6 +19,7 @@ mod on_delete;
 mod promotion;
 mod protection;
 mod recording;
+mod refusals;
 mod reserved;
 mod rolling;
 mod scaling;

@@ -228,7 +228,7 @@ fn an_orphan_is_not_replaced_while_its_adoption_is_refused() {
     story.settle();
     let name = story.names()[0].clone();
     story.edit_pod(&name, |pod| pod.controller = None);
-    story.world.failures.record(Attempt::AdoptPod, "forbidden".to_owned());
+    story.refuse(Attempt::AdoptPod, "forbidden");
     let plan = story.plan();
     let changes: Vec<&Change> = plan.writes.iter().map(Write::change).collect();
     assert!(matches!(changes[..], [Change::AdoptPod(_)]), "{plan:?}");

@@ -62,7 +62,7 @@ impl<'a> Held<'a> {
             let first = pods.into_iter().min_by_key(|pod| (pod.created, &pod.name));
             first.map(|pod| self.blocked(pod))
         };
-        Obstacles { update: first(updated), scale: first(others) }
+        Obstacles { update: first(updated), scale: first(others), upkeep: None }
     }
 
     fn blocked(&self, pod: &Pod) -> Blocked {

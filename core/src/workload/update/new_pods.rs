@@ -39,7 +39,7 @@ impl<'s, 'a> NewPods<'s, 'a> {
     /// Checks whether the change is refused because it cannot be made in place. If so, new pods are created at the
     /// stable revision.
     pub fn new(scene: &'s Scene<'a>) -> Self {
-        let obstacles = Obstacles { update: refused_in_place(scene), scale: None };
+        let obstacles = Obstacles { update: refused_in_place(scene), ..Obstacles::default() };
         Self { scene, obstacles }
     }
 

@@ -1,11 +1,9 @@
 //! The input of a plan: everything observed at one moment.
 
 mod backoff;
-mod failures;
 mod guard_state;
 
 pub use backoff::Backoff;
-pub use failures::Failures;
 pub use guard_state::{GuardState, OtherBudget};
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,6 +14,7 @@ use jiff::Timestamp;
 use crate::api::{HookRun, HookTemplate, JsonText};
 use crate::observed::{Claim, LostNode, OldKubelet, Pod, RevisionName, Taint};
 use crate::sidecar_set::Sidecars;
+use crate::workload::decision::Failures;
 
 /// Everything observed about one workload at one moment. The workload itself is a separate argument,
 /// because its kind decides which planner is used.

@@ -72,7 +72,7 @@ async fn a_failure_is_forgotten_when_an_action_of_its_kind_succeeds_or_none_is_p
     harness.carry_out(plan(vec![hook()])).await;
     assert!(!has_failed(&harness, Attempt::StartUpdateHook));
     assert!(has_failed(&harness, Attempt::RemovePod));
-    harness.memory.retain_failures(&[hook()]);
+    harness.memory.retain_failures(&[hook()], Timestamp::now());
     assert!(!has_failed(&harness, Attempt::RemovePod));
 }
 

@@ -226,8 +226,7 @@ fn a_refused_deletion_of_the_budget_is_shown() {
         remove(&mut story);
         story.reconcile();
         assert_eq!(labeled(&story), 0);
-        let failures = &mut story.world.failures;
-        failures.record(Attempt::DeleteBudget, "forbidden".into());
+        story.refuse(Attempt::DeleteBudget, "forbidden");
         let plan = story.plan();
         let attempts = plan.writes.iter().filter_map(Write::attempt);
         assert_eq!(attempts.collect::<Vec<_>>(), [Attempt::DeleteBudget]);

@@ -36,6 +36,14 @@ impl<K: Planned + Serialize> Story<K> {
             self.refused.push(write);
             return;
         }
+        if let Some(attempt) = write.attempt() {
+            if self.refuses == Some(attempt) {
+                self.refuse(attempt, "not allowed");
+                self.refused.push(write);
+                return;
+            }
+            self.world.failures.retain(|it| it != attempt);
+        }
         match write.change().clone() {
             Change::PatchWorkload(patch) => self.patch_workload(patch),
             Change::CreateRevision(NewRevision { name, number, data, .. }) => {
@@ -81,7 +89,7 @@ impl<K: Planned + Serialize> Story<K> {
                 self.record_verdict(new.revision.clone(), refusal.clone());
                 let World { failures, pods, .. } = &mut self.world;
                 match refusal {
-                    Some(message) => failures.record(Attempt::CreatePod, message),
+                    Some(message) => failures.record(Attempt::CreatePod, message, now),
                     None => {
                         let is_new = self.taken.insert(new.name.clone());
                         assert!(is_new, "{} already exists", new.name);
@@ -145,6 +153,18 @@ impl<K: Planned + Serialize> Story<K> {
                 self.world.guard = (!is_back).then_some(state);
             }
         }
+    }
+
+    /// Records that the last write of this kind was refused.
+    pub fn refuse(&mut self, attempt: Attempt, message: &str) {
+        self.world.failures.record(attempt, message.to_owned(), self.world.now);
+    }
+
+    /// Forgets refusals of writes that are no longer planned.
+    pub(super) fn forget_failures(&mut self, writes: &[Write]) {
+        let held: Vec<Attempt> = self.world.failures.held(self.world.now).collect();
+        let is_planned = |attempt| writes.iter().any(|it| it.attempt() == Some(attempt));
+        self.world.failures.retain(|attempt| held.contains(&attempt) || is_planned(attempt));
     }
 
     fn patch_workload(&mut self, patch: WorkloadPatch) {

@@ -32,6 +32,8 @@ pub struct Story<K = GameDeployment> {
     pub refused: Vec<Write>,
     /// Why the API server refuses dry runs.
     pub dry_run_refusal: Option<String>,
+    /// The kind of write that the API server refuses.
+    pub refuses: Option<Attempt>,
     /// How many pods a quota has room for.
     pub quota: Option<usize>,
     /// Why the kubelet rejects new pods.
@@ -104,6 +106,7 @@ fn begin<K: Planned + Serialize>(replicas: i32, spec: Value) -> Story<K> {
         done: Vec::new(),
         refused: Vec::new(),
         dry_run_refusal: None,
+        refuses: None,
         quota: None,
         rejection: None,
         kubelets_run: true,
@@ -142,6 +145,7 @@ impl<K: Planned + Serialize> Story<K> {
     /// Makes a plan and carries it out. Returns whether anything changed.
     pub fn reconcile(&mut self) -> bool {
         let plan = self.plan();
+        self.forget_failures(&plan.writes);
         let (before, after): (Vec<_>, Vec<_>) =
             plan.writes.into_iter().partition(|action| action.phase() == Phase::Before);
         let mut changed = !before.is_empty() || !after.is_empty() || plan.status.is_some();
