@@ -62,10 +62,10 @@ pub enum Attempt {
     AdoptPod,
     /// Creating a volume claim, or changing its owners.
     PrepareClaim,
-    /// Deleting a pod for a reason other than an update.
-    RemovePod,
     /// Starting the hook for a deletion other than an update's.
     StartRemovalHook,
+    /// Deleting a pod for a reason other than an update, or marking it for that.
+    RemovePod,
     /// Changing a pod in place.
     ChangePod,
     /// Deleting a pod for an update.

@@ -1,6 +1,7 @@
 //! Stories of refused writes that other writes depend on: what does not depend on them goes on, conditions say why the
 //! rest does not, and they are attempted again.
 
+use kube::Resource;
 use serde::Serialize;
 use serde_json::json;
 
