@@ -305,7 +305,8 @@ fn failures(game: &Game) -> Vec<Finding> {
 /// A refused write on which neither scaling nor updates depend.
 fn upkeep(game: &Game) -> Option<Finding> {
     let condition = game.status.true_condition(ConditionType::FailedUpkeep)?;
-    let sentence = format!("the API server refuses upkeep ({}): {}", condition.reason, condition.message);
+    let sentence =
+        format!("the API server refuses upkeep ({}): {}", condition.reason, condition.message);
     Some(Finding::new(End::InProgress, "Updating", sentence))
 }
 

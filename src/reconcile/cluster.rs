@@ -161,6 +161,7 @@ fn target(cluster: &Whole<Cluster>, read_at: Instant) -> Target {
             resource_version: meta.resource_version.clone().unwrap_or_default(),
             revision_namespace: String::new(),
             revision_labels: BTreeMap::new(),
+            selector_keys: Vec::new(),
         },
         generation: meta.generation.unwrap_or_default(),
         deleting: meta.deletion_timestamp.is_some(),

@@ -162,6 +162,7 @@ impl SidecarSets {
                 resource_version: meta.resource_version.clone().unwrap_or_default(),
                 revision_namespace: self.cache().settings.own_namespace.to_string(),
                 revision_labels: BTreeMap::from([label]),
+                selector_keys: Vec::new(),
             },
             generation: meta.generation.unwrap_or_default(),
             deleting: false,

@@ -276,7 +276,10 @@ fn labels_of<K: Planned>(workload: &Whole<K>) -> WorkloadLabels {
 
 fn target<K: Planned>(workload: &Whole<K>, read_at: Instant) -> Target {
     let meta = workload.object.meta();
-    let labels = &workload.object.label_selector().match_labels;
+    let selector = workload.object.label_selector();
+    let labels = selector.match_labels.iter().flatten();
+    let expressions = selector.match_expressions.iter().flatten();
+    let keys = labels.map(|(key, _)| key).chain(expressions.map(|it| &it.key));
     let [pre_delete, pre_inplace, _] = workload.object.pod_hooks();
     let pre_hooks = [pre_delete, pre_inplace];
     Target {
@@ -287,7 +290,8 @@ fn target<K: Planned>(workload: &Whole<K>, read_at: Instant) -> Target {
             uid: workload.uid().to_owned(),
             resource_version: meta.resource_version.clone().unwrap_or_default(),
             revision_namespace: workload.namespace().to_owned(),
-            revision_labels: labels.clone().unwrap_or_default(),
+            revision_labels: selector.match_labels.clone().unwrap_or_default(),
+            selector_keys: keys.cloned().collect(),
         },
         generation: meta.generation.unwrap_or_default(),
         deleting: meta.deletion_timestamp.is_some(),

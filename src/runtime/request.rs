@@ -9,6 +9,7 @@ use kube::client::Body;
 use kube::core::Status;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tokio::time::{Instant, timeout};
 
 use crate::runtime::fair::{SendBefore, TooLate};
@@ -133,6 +134,21 @@ pub(crate) enum Refusal {
 
 pub(crate) type RequestResult = Result<ResponseMetadata, Refusal>;
 
+/// How much of a stored object a response contains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reads {
+    Metadata,
+    Object,
+}
+
+/// An object as the API server stored it, or would store it.
+#[derive(Debug)]
+pub(crate) struct Stored {
+    pub metadata: ResponseMetadata,
+    /// The object, or the part of it that the response contains.
+    pub object: Value,
+}
+
 /// How an object is deleted.
 struct DeleteOptions<'a> {
     uid: &'a str,
@@ -180,16 +196,26 @@ impl Requests {
     }
 
     /// Creates an object; an unknown field is an error.
-    pub(crate) async fn create(&self, collection: &str, body: Vec<u8>) -> RequestResult {
+    pub(crate) async fn create(
+        &self,
+        collection: &str,
+        body: Vec<u8>,
+        reads: Reads,
+    ) -> Result<Stored, Refusal> {
         let path = format!("{collection}?fieldValidation=Strict&fieldManager={FIELD_MANAGER}");
-        self.send(Method::POST, &path, Payload::Object(body)).await
+        self.store(Method::POST, &path, Payload::Object(body), reads).await
     }
 
     /// Like [`Self::create`], but as a server-side dry run.
-    pub(crate) async fn dry_run_create(&self, collection: &str, body: Vec<u8>) -> RequestResult {
+    pub(crate) async fn dry_run_create(
+        &self,
+        collection: &str,
+        body: Vec<u8>,
+        reads: Reads,
+    ) -> Result<Stored, Refusal> {
         let path =
             format!("{collection}?dryRun=All&fieldValidation=Strict&fieldManager={FIELD_MANAGER}");
-        self.send(Method::POST, &path, Payload::Object(body)).await
+        self.store(Method::POST, &path, Payload::Object(body), reads).await
     }
 
     pub(crate) async fn patch(&self, path: &str, content: Content, body: Vec<u8>) -> RequestResult {
@@ -198,9 +224,9 @@ impl Requests {
     }
 
     /// Creates or restores an object by server-side apply.
-    pub(crate) async fn apply(&self, path: &str, body: Vec<u8>) -> RequestResult {
+    pub(crate) async fn apply(&self, path: &str, body: Vec<u8>) -> Result<Stored, Refusal> {
         let path = format!("{path}?fieldManager={FIELD_MANAGER}&force=true");
-        self.send(Method::PATCH, &path, Payload::Apply(body)).await
+        self.store(Method::PATCH, &path, Payload::Apply(body), Reads::Object).await
     }
 
     pub(crate) async fn put(&self, path: &str, body: Vec<u8>) -> RequestResult {
@@ -257,6 +283,23 @@ impl Requests {
     async fn send(&self, method: Method, path: &str, payload: Payload) -> RequestResult {
         let exchange = self.exchange(method, path, ACCEPT_METADATA, payload);
         Ok(metadata(&exchange.await?))
+    }
+
+    /// Sends a request that stores an object, and returns what is stored.
+    async fn store(
+        &self,
+        method: Method,
+        path: &str,
+        payload: Payload,
+        reads: Reads,
+    ) -> Result<Stored, Refusal> {
+        let accept = match reads {
+            Reads::Metadata => ACCEPT_METADATA,
+            Reads::Object => JSON,
+        };
+        let body = self.exchange(method, path, accept, payload).await?;
+        let object = serde_json::from_slice(&body).unwrap_or_default();
+        Ok(Stored { metadata: metadata(&body), object })
     }
 
     /// Sends a request, and returns the body of the response.

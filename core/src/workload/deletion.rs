@@ -10,12 +10,12 @@ use crate::api::names::HookPoint;
 use crate::observed::Pod;
 use crate::workload::decision::Draft;
 use crate::workload::hooks::{Hooks, Intent, retry};
+use crate::workload::outline::refusals;
 use crate::workload::protection::{
     Guarding, keep_in_force, status as protection_status, take_down,
 };
 use crate::workload::spec::Workload;
 use crate::workload::status::conclusion::longest_waiting;
-use crate::workload::outline::refusals;
 use crate::workload::status::{count, events, failures, guard_condition};
 use crate::workload::world::World;
 use crate::write::{DeletionReason, Plan, Write};

@@ -48,7 +48,8 @@ pub fn plan(
     let old_status = gsts.status.as_ref();
     let Beginning { own, mut hooks, found, mut draft } = begin(&workload, world);
     let Some(revisions) = found.revisions else {
-        let status = without_revision(&workload, world, &own, found.collisions, old_status, &mut draft);
+        let status =
+            without_revision(&workload, world, &own, found.collisions, old_status, &mut draft);
         return Ok(stop(&workload, world, &own, hooks, draft, old_status, status));
     };
     let ordinals = Ordinals::new(&workload, identity, world, &own);

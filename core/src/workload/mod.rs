@@ -24,6 +24,7 @@ mod tests;
 mod update;
 mod world;
 
+pub use decision::Failures;
 pub use hooks::run_maker::{CannotMake, OPERATOR_ARGUMENTS};
 pub use hooks::{makes_same_plan, token_hook};
 pub use in_place::{changing, has_sidecars, progress_in_other_pod, record_of_other_pod};
@@ -34,5 +35,4 @@ pub use rollout::{Promotion, Rollout};
 pub use spec::{InvalidWorkload, Workload, managed_fields_to_keep};
 pub use status::unreadable::{unreadable_conditions, unreadable_message};
 pub use update::why_sidecars_are_held;
-pub use decision::Failures;
 pub use world::{Backoff, GuardState, OtherBudget, Revision, Verdict, World};

@@ -62,7 +62,8 @@ pub fn find<'a>(workload: &Workload, world: &'a World) -> FoundRevisions<'a> {
         // The template cannot be recorded for now: the workload keeps the revision that it has.
         None if workload.held.is_some() => {
             let update = workload.progress.update();
-            let update = revisions.iter().map(AsRef::as_ref).find(|it: &&Revision| it.name() == update);
+            let update =
+                revisions.iter().map(AsRef::as_ref).find(|it: &&Revision| it.name() == update);
             (update.map(|update| Revisions { by_name: by_name(revisions), update }), None)
         }
         Some(orphan) => {

@@ -62,10 +62,10 @@ pub enum Attempt {
     AdoptPod,
     /// Creating a volume claim, or changing its owners.
     PrepareClaim,
+    /// Deleting a pod for a reason other than an update.
+    RemovePod,
     /// Starting the hook for a deletion other than an update's.
     StartRemovalHook,
-    /// Deleting a pod for a reason other than an update, or marking it for that.
-    RemovePod,
     /// Changing a pod in place.
     ChangePod,
     /// Deleting a pod for an update.
@@ -283,7 +283,7 @@ impl Write {
     pub fn mark_deleting(pod: PodRef, since: Option<Timestamp>) -> Self {
         let annotations = deleting_marks(Some("true"), since);
         let mark = Self::after(Change::SetMetadata { pod, labels: Vec::new(), annotations });
-        mark.attempts(Attempt::RemovePod)
+        mark.attempts(Attempt::MarkPod)
     }
 
     /// Changes the sidecars of a pod, by their SidecarSet.

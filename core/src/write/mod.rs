@@ -7,6 +7,8 @@
 
 mod change;
 mod class;
+mod fingerprint;
+mod identity;
 mod object;
 mod plan;
 mod request;
@@ -14,6 +16,8 @@ mod sequel;
 
 pub use change::{Change, Deletion, DeletionReason, ImageChange, InPlacePatch, Owned};
 pub use class::{Attempt, Phase, Proof, Trial, Write};
+pub use fingerprint::Fingerprint;
+pub use identity::Identity;
 pub use object::{
     Budget, ClaimOwnership, NewClaim, NewImage, NewPod, NewRevision, NodePatch, RevisionData,
     SidecarPatch, WorkloadPatch,

@@ -24,7 +24,8 @@ pub struct WorkloadPatch {
 impl WorkloadPatch {
     /// Whether the progress of the rollout depends on it.
     pub(super) fn steers_rollout(&self) -> bool {
-        let steers = |key: &str| [names::PAUSE_ANNOTATION, names::PROMOTE_ANNOTATION].contains(&key);
+        let steers =
+            |key: &str| [names::PAUSE_ANNOTATION, names::PROMOTE_ANNOTATION].contains(&key);
         self.paused.is_some() || self.annotations.iter().any(|(key, _)| steers(key))
     }
 

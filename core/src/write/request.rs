@@ -37,12 +37,19 @@ pub struct Owner {
     pub revision_namespace: String,
     /// The labels of its ControllerRevisions.
     pub revision_labels: BTreeMap<String, String>,
+    /// The keys of the labels by which it selects pods.
+    pub selector_keys: Vec<String>,
 }
 
 impl Owner {
     /// Its path.
     pub fn path(&self) -> String {
         self.kind.path(&self.namespace, &self.name)
+    }
+
+    /// Whether it selects pods by the label with this key.
+    pub(super) fn selects_by(&self, key: &str) -> bool {
+        self.selector_keys.iter().any(|it| it == key)
     }
 
     /// The owner reference to it. One to a set does not block the set's deletion: to write such a reference, the operator
@@ -502,7 +509,7 @@ fn resize(uid: &str, resources: &[(String, Value)]) -> Value {
 }
 
 /// The new ControllerRevision.
-fn revision(new: &NewRevision, owner: &Owner) -> Value {
+pub(super) fn revision(new: &NewRevision, owner: &Owner) -> Value {
     let mut labels: Map<String, Value> =
         owner.revision_labels.iter().map(|(key, value)| (key.clone(), json!(value))).collect();
     let spec = match &new.data {

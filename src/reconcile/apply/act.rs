@@ -6,14 +6,18 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::core::Selector;
 use kube::{Resource, ResourceExt};
 use tokio::time::Instant;
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::{Applier, Target};
 use crate::runtime::objects::{Deleted, Kind, ObjectKey, Written};
-use crate::runtime::request::{Refusal, RequestResult, Requests, ResponseMetadata};
+use crate::runtime::request::{Reads, Refusal, RequestResult, Requests, ResponseMetadata, Stored};
 use gamekeeper_core::api::{HookRun, names};
 use gamekeeper_core::workload::OtherBudget;
 use gamekeeper_core::write::{Change, Object, Request, Verb, Write};
+
+/// Part of the message with which the API server refuses a dry run because of a webhook with side effects. Only a
+/// creation shows whether such a webhook takes the object.
+const NO_DRY_RUN: &str = "does not support dry run";
 
 /// The message with which the chart's policy refuses the operator's dry run. No other refusal contains it.
 const POLICY_MESSAGE: &str = "the guard of pods is in force";
@@ -27,17 +31,20 @@ type OnWrite<'a> = &'a (dyn Fn(Written) + Send + Sync);
 
 impl Applier {
     /// Makes one write, unless it cannot be sent before the deadline. `on_write` receives what the next plan must
-    /// observe: a new version of an object, a deletion, or that the outcome is unknown.
+    /// observe: a new version of an object, a deletion, or that the outcome is unknown. If `tries_first`, an object is
+    /// created only if a dry run succeeds: a creation that has to be undone would be made again and again.
     pub(super) async fn act(
         &self,
         target: &Target,
         write: &Write,
+        tries_first: bool,
         deadline: Instant,
         now: Timestamp,
         on_write: OnWrite<'_>,
     ) -> RequestResult {
         let requests = self.requests.sent_before(deadline);
-        let sender = Sender { requests, target, on_write };
+        let undo = &self.requests;
+        let sender = Sender { requests, undo, target, write, tries_first, on_write };
         let sent = sender.send(write.change().request(&target.owner, now)).await;
         match (write.change(), sent) {
             // The hook of a workload that is being deleted with its namespace runs in this process alone.
@@ -84,7 +91,11 @@ impl Applier {
 /// Sends the requests of one workload.
 struct Sender<'a> {
     requests: Requests,
+    /// For requests that undo one of these. They have no deadline.
+    undo: &'a Requests,
     target: &'a Target,
+    write: &'a Write,
+    tries_first: bool,
     on_write: OnWrite<'a>,
 }
 
@@ -94,11 +105,9 @@ impl Sender<'_> {
         let requests = &self.requests;
         match verb {
             Verb::Create(body) => self.create(&object, &path, body).await,
-            Verb::DryRunCreate(body) => match requests.dry_run_create(&path, body).await {
-                // The API server checks the name last, so the object is valid.
-                Err(Refusal::AlreadyExists(_)) => Ok(ResponseMetadata::default()),
-                result => result,
-            },
+            Verb::DryRunCreate(body) => {
+                self.try_to_create(&path, body).await.map(|()| ResponseMetadata::default())
+            }
             Verb::Patch(content, body) => match requests.patch(&path, content, body).await {
                 Ok(patched) => {
                     self.report_written(&object, &patched);
@@ -110,7 +119,10 @@ impl Sender<'_> {
                 }
                 Err(refusal) => Err(self.report_unknown(&object, refusal)),
             },
-            Verb::Apply(body) => requests.apply(&path, body).await,
+            Verb::Apply(body) => {
+                let applied = requests.apply(&path, body).await?;
+                self.compare(&applied).map(|()| applied.metadata)
+            }
             Verb::Delete(version) => self.delete(&object, &path, version).await,
             Verb::DeleteAfterDependents => {
                 match requests.delete_after_dependents(&path, &object.uid).await {
@@ -146,11 +158,21 @@ impl Sender<'_> {
     }
 
     async fn create(&self, object: &Object, collection: &str, body: Vec<u8>) -> RequestResult {
-        match self.requests.create(collection, body).await {
-            Ok(created) => {
-                self.report_written(object, &created);
-                Ok(created)
-            }
+        if self.tries_first {
+            self.try_to_create(collection, body.clone()).await?;
+        }
+        match self.requests.create(collection, body, self.reads()).await {
+            Ok(created) => match self.compare(&created) {
+                Ok(()) => {
+                    self.report_written(object, &created.metadata);
+                    Ok(created.metadata)
+                }
+                Err(refusal) => {
+                    let path = format!("{collection}/{}", object.name);
+                    self.undo_creation(&path, &created.metadata).await;
+                    Err(refusal)
+                }
+            },
             Err(Refusal::AlreadyExists(message)) => {
                 let path = format!("{collection}/{}", object.name);
                 let existing = self.requests.get(&path).await?;
@@ -184,6 +206,45 @@ impl Sender<'_> {
                 Err(Refusal::Rejected(message))
             }
             Err(refusal) => Err(self.report_unknown(object, refusal)),
+        }
+    }
+
+    /// Checks with a dry run whether the API server would store an object as it is asked for.
+    async fn try_to_create(&self, collection: &str, body: Vec<u8>) -> Result<(), Refusal> {
+        match self.requests.dry_run_create(collection, body, self.reads()).await {
+            Ok(stored) => self.compare(&stored),
+            // The API server checks the name last, so the object is valid.
+            Err(Refusal::AlreadyExists(_)) => Ok(()),
+            Err(Refusal::Rejected(message)) if message.contains(NO_DRY_RUN) => Ok(()),
+            Err(refusal) => Err(refusal),
+        }
+    }
+
+    /// How much of a stored object is compared with what was asked for.
+    fn reads(&self) -> Reads {
+        match self.write.change() {
+            Change::CreateRevision(_) | Change::CreateHookRun(_) => Reads::Object,
+            _ => Reads::Metadata,
+        }
+    }
+
+    /// Compares what is stored with what was asked for.
+    fn compare(&self, stored: &Stored) -> Result<(), Refusal> {
+        let identity = self.write.change().identity(&self.target.owner);
+        match identity.and_then(|identity| identity.difference(&stored.object)) {
+            Some(difference) => Err(Refusal::Rejected(format!(
+                "a policy or webhook of the cluster changes what is created: it was stored with {difference}; exclude \
+                 the objects of gamekeeper from it"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// Deletes an object that was created a moment ago and is not as it was asked for. Nothing runs in such a pod yet.
+    async fn undo_creation(&self, path: &str, created: &ResponseMetadata) {
+        let version = Some(created.version());
+        if let Err(refusal) = self.undo.delete(path, &created.uid, version).await {
+            warn!(path, %refusal, "cannot delete an object that was not stored as asked");
         }
     }
 

@@ -9,6 +9,7 @@ use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 use tokio::time::Instant;
 
 use super::proof::{AdaptiveTimeout, PROOF_LIFETIME, Proof, depends_on_owner_alone};
+use super::repeats::Repeats;
 use super::{Applier, Results, Target, trial};
 use crate::runtime::fair::TooLate;
 use crate::runtime::objects::Written;
@@ -32,6 +33,7 @@ pub(super) struct Batch<'a, T> {
     pub until: Instant,
     pub proof: Proof,
     pub tally: Mutex<T>,
+    pub repeats: Mutex<Repeats>,
     /// The timeout of the proofs that follow trials.
     pub trial_timeout: AsyncMutex<AdaptiveTimeout>,
     pub gate_permits: Semaphore,
@@ -116,8 +118,14 @@ impl<T: Results> Batch<'_, T> {
     /// If it was not sent, because it had to wait for too long.
     async fn send(&self, write: &Write, deadline: Instant) -> Result<Option<Write>, TooLate> {
         let Self { applier, target, .. } = self;
+        let fingerprint = write.change().fingerprint();
+        if let Some((times, _)) = fingerprint.and_then(|it| lock(&self.repeats).held(it)) {
+            self.tally().count(write, Err(undone(times)));
+            return Ok(None);
+        }
         let (started, now) = (Instant::now(), Timestamp::now());
-        let result = applier.act(target, write, deadline, now, self.on_write).await;
+        let tries_first = self.tally().tries_first(write);
+        let result = applier.act(target, write, tries_first, deadline, now, self.on_write).await;
         if matches!(result, Err(Refusal::Late(_))) {
             return Err(TooLate);
         }
@@ -132,13 +140,28 @@ impl<T: Results> Batch<'_, T> {
             let others = applier.other_budgets(target).await;
             self.tally().observe_budgets(others);
         }
+        if let (true, Some(fingerprint)) = (result.is_ok(), fingerprint) {
+            lock(&self.repeats).record(fingerprint);
+        }
         self.tally().count(write, result);
         Ok(sequel)
     }
 
     fn tally(&self) -> MutexGuard<'_, T> {
-        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.tally)
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Why a write that was made so many times in a row is not made now.
+fn undone(times: u32) -> Refusal {
+    Refusal::Rejected(format!(
+        "a policy, a webhook or another client undoes what the operator writes: the same change was accepted {times} \
+         times in a row; it is made again within five minutes"
+    ))
 }
 
 /// Whether a proof is needed that the object of the plan is unchanged.

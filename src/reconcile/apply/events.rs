@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep_until};
 use tracing::debug;
 
 use super::Target;
-use crate::runtime::request::{Refusal, RequestResult, Requests, to_bytes};
+use crate::runtime::request::{Reads, Refusal, RequestResult, Requests, to_bytes};
 use gamekeeper_core::api::API_VERSION;
 use gamekeeper_core::api::names::FIELD_MANAGER;
 use gamekeeper_core::write::Event;
@@ -204,7 +204,8 @@ async fn write(
         },
     });
     let path = format!("/apis/events.k8s.io/v1/namespaces/{event_namespace}/events");
-    let result = requests.create(&path, to_bytes(&body)).await;
+    let created = requests.create(&path, to_bytes(&body), Reads::Metadata).await;
+    let result = created.map(|event| event.metadata);
     if let Err(refusal) = &result {
         debug!(%refusal, reason = event.reason, "an event was not written");
     }

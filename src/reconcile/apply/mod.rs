@@ -8,6 +8,7 @@ mod batch;
 pub(crate) mod events;
 mod metrics;
 mod proof;
+mod repeats;
 mod run;
 mod tally;
 mod trial;
@@ -34,6 +35,7 @@ pub(crate) use metrics::{BUCKETS, Metrics, ResultLabel, WorkloadLabels};
 use proof::AdaptiveTimeout;
 #[cfg(test)]
 pub(crate) use proof::PROOF_LIFETIME;
+use repeats::Repeats;
 
 /// The object of a plan, as it was when the plan was made.
 #[derive(Clone, Debug)]
@@ -54,18 +56,21 @@ pub(crate) struct Target {
 /// the API server takes.
 #[derive(Debug)]
 pub(crate) struct Pace {
-    /// When the status was last written.
-    pub status_written: Option<Instant>,
+    /// When a status that no decision depends on may be written again.
+    pub status_due: Option<Instant>,
     pub proof_timeout: AdaptiveTimeout,
     pub planning_timeout: AdaptiveTimeout,
+    /// The last writes, so that none is repeated without end.
+    pub repeats: Repeats,
 }
 
 impl Default for Pace {
     fn default() -> Self {
         Self {
-            status_written: None,
+            status_due: None,
             proof_timeout: AdaptiveTimeout::new(proof::PROOF_LIFETIME),
             planning_timeout: AdaptiveTimeout::new(proof::PLAN_LIFETIME),
+            repeats: Repeats::default(),
         }
     }
 }
@@ -93,6 +98,11 @@ pub(crate) trait Remember {
 pub(crate) trait Results {
     /// Whether a write may start, given the results so far.
     fn may_begin(&mut self, write: &Write) -> bool;
+
+    /// Whether a dry run precedes the write, because the last one of its kind was refused.
+    fn tries_first(&self, _write: &Write) -> bool {
+        false
+    }
 
     fn count(&mut self, write: &Write, result: RequestResult);
 

@@ -14,7 +14,7 @@ use super::{Applier, ApplyOutcome, Pace, Remember, Report, Results, Stop, Target
 use crate::runtime::objects::Written;
 use crate::runtime::request::to_bytes;
 use gamekeeper_core::api::API_VERSION;
-use gamekeeper_core::write::{Owner, Phase, Plan, Write};
+use gamekeeper_core::write::{Fingerprint, Owner, Phase, Plan, Write};
 
 /// The shortest time between two writes of a status that no decision depends on.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
@@ -77,10 +77,7 @@ impl Applier {
 
 /// The earliest time for the next write of a status that no decision depends on.
 fn next_status_write(pace: &Pace) -> Instant {
-    match pace.status_written {
-        Some(last) => last + STATUS_INTERVAL,
-        None => Instant::now(),
-    }
+    pace.status_due.unwrap_or_else(Instant::now)
 }
 
 /// The node that must have been drained before a write.
@@ -135,6 +132,8 @@ impl<S: Serialize, M: Remember> Execution<'_, S, M> {
 
     /// Makes writes in parallel. None starts after the plan has become invalid.
     async fn batch(&mut self, writes: Vec<Write>, until: Instant) -> Result<ApplyOutcome, Stop> {
+        let mut repeats = std::mem::take(&mut self.memory.pace().repeats);
+        repeats.forget_old();
         let batch = Batch {
             applier: self.applier,
             target: self.target,
@@ -142,11 +141,14 @@ impl<S: Serialize, M: Remember> Execution<'_, S, M> {
             until,
             proof: Proof::until(until, &writes),
             tally: Mutex::new(self.memory.begin(self.target)),
+            repeats: Mutex::new(repeats),
             trial_timeout: AsyncMutex::new(self.memory.pace().proof_timeout),
             gate_permits: Semaphore::new(batch::MAX_GATE_CLOSURES),
         };
         let has_trials = writes.iter().any(|write| write.trial().is_some());
         batch.run(writes, M::MAX_WRITES, &mut self.memory.pace().proof_timeout).await;
+        self.memory.pace().repeats =
+            batch.repeats.into_inner().unwrap_or_else(PoisonError::into_inner);
         if has_trials {
             self.memory.pace().proof_timeout = batch.trial_timeout.into_inner();
         }
@@ -166,6 +168,12 @@ impl<S: Serialize, M: Remember> Execution<'_, S, M> {
         let Some(status) = &self.status else {
             return Ok(());
         };
+        let fingerprint = Fingerprint::of(&"status", &to_bytes(status));
+        if let Some((_, until)) = self.memory.pace().repeats.held(fingerprint) {
+            // Something changes what is stored, so that it would be written again each time.
+            self.memory.pace().status_due = Some(until);
+            return Ok(());
+        }
         let Owner { kind, name, namespace, uid, resource_version, .. } = &self.target.owner;
         let body = serde_json::json!({
             "apiVersion": API_VERSION,
@@ -183,7 +191,8 @@ impl<S: Serialize, M: Remember> Execution<'_, S, M> {
         let response = self.applier.requests.put(&path, to_bytes(&body)).await?;
         (self.on_write)(Written::Version(self.target.owner.kind, response.version()));
         self.target.owner.resource_version = response.resource_version;
-        self.memory.pace().status_written = Some(Instant::now());
+        self.memory.pace().status_due = Some(Instant::now() + STATUS_INTERVAL);
+        self.memory.pace().repeats.record(fingerprint);
         self.status = None;
         self.proven_until = proof::valid_until(requested, &mut self.memory.pace().proof_timeout);
         Ok(())

@@ -31,6 +31,8 @@ pub(crate) struct Tally {
     accepted: BTreeSet<String>,
     verdicts: BTreeMap<String, Verdict>,
     taken: BTreeSet<String>,
+    /// The kinds of write that were refused before this batch.
+    failed_before: BTreeSet<Attempt>,
     succeeded: BTreeSet<Attempt>,
     failed: BTreeMap<Attempt, String>,
     /// Whether a pod that ended as soon as it started was replaced.
@@ -73,6 +75,13 @@ impl Results for Tally {
             self.tried.insert(new.revision.clone());
         }
         true
+    }
+
+    fn tries_first(&self, write: &Write) -> bool {
+        match write.change() {
+            Change::CreatePod(new) => self.on_trial.contains(&new.revision),
+            _ => write.attempt().is_some_and(|attempt| self.failed_before.contains(&attempt)),
+        }
     }
 
     fn count(&mut self, write: &Write, result: RequestResult) {
@@ -143,6 +152,7 @@ impl Tally {
         Self {
             chooses_names: kind == Kind::GameDeployment,
             on_trial: memory.refused.clone(),
+            failed_before: memory.failures.attempts().collect(),
             guard: memory.guard.clone(),
             players: std::mem::take(&mut memory.players),
             ..Self::default()

@@ -65,22 +65,21 @@ impl Harness {
                 let mut sent = sent.lock().unwrap();
                 let (code, body) = script(&line, sent.len());
                 sent.push(line);
-                let response = Response::builder()
-                    .status(code)
-                    .header("Retry-After", "7")
-                    .body(Body::from(body.to_string().into_bytes()))
-                    .unwrap();
                 let pause = match *request.method() == slow {
                     true => delay,
                     false => Duration::from_millis(100),
                 };
                 let bodies = Arc::clone(&bodies);
                 async move {
-                    let body = request.into_body().collect_bytes().await.unwrap();
-                    let body = serde_json::from_slice(&body).unwrap_or_default();
-                    bodies.lock().unwrap().push(body);
+                    let creates = *request.method() == Method::POST && code < 300;
+                    let asked = request.into_body().collect_bytes().await.unwrap();
+                    let asked: Value = serde_json::from_slice(&asked).unwrap_or_default();
+                    let stored = if creates { stored(asked.clone(), body) } else { body };
+                    bodies.lock().unwrap().push(asked);
                     tokio::time::sleep(pause).await;
-                    Ok::<_, Infallible>(response)
+                    let response = Response::builder().status(code).header("Retry-After", "7");
+                    let response = response.body(Body::from(stored.to_string().into_bytes()));
+                    Ok::<_, Infallible>(response.unwrap())
                 }
             }
         });
@@ -117,6 +116,14 @@ impl Harness {
     }
 }
 
+/// What is stored of an object that is created: what was asked for, with the metadata that the script adds or changes.
+fn stored(mut asked: Value, script: Value) -> Value {
+    for (field, value) in script["metadata"].as_object().into_iter().flatten() {
+        asked["metadata"][field] = value.clone();
+    }
+    asked
+}
+
 fn target() -> Target {
     Target {
         owner: Owner {
@@ -127,6 +134,7 @@ fn target() -> Target {
             resource_version: "10".into(),
             revision_namespace: "games".into(),
             revision_labels: BTreeMap::new(),
+            selector_keys: Vec::new(),
         },
         generation: 3,
         deleting: false,

@@ -9,7 +9,7 @@ use super::{Applier, Stop, Target};
 use crate::runtime::control::Control;
 use crate::runtime::fair::TooLate;
 use crate::runtime::objects::Kind;
-use crate::runtime::request::{Refusal, Requests, to_bytes};
+use crate::runtime::request::{Reads, Refusal, Requests, to_bytes};
 use gamekeeper_core::api::names::HOOKS_NAMESPACE;
 use gamekeeper_core::write::Trial;
 
@@ -49,7 +49,7 @@ pub(super) async fn pass(
     // Any other failure does not show that the pod is refused.
     if let Err(
         Refusal::Rejected(why) | Refusal::NamespaceTerminating(why) | Refusal::NotFound(why),
-    ) = applier.requests.dry_run_create(&pods, to_bytes(&trial.pod)).await
+    ) = applier.requests.dry_run_create(&pods, to_bytes(&trial.pod), Reads::Metadata).await
     {
         return Err(Refusal::Rejected(why));
     }

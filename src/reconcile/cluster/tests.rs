@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use http::{Method, Request, Response};
 use kube::Client;
 use kube::client::Body;
-use serde_json::json;
+use serde_json::{Value, json};
 use tower::service_fn;
 
 use super::*;
@@ -48,7 +48,14 @@ fn applier(generation_after_dry_run: i64) -> (Applier, Sent) {
             let metadata = json!({
                 "uid": "u", "resourceVersion": "8", "generation": *generation.lock().unwrap(),
             });
-            let body = json!({"metadata": metadata, "items": []}).to_string();
+            // An object is stored as it is asked for.
+            let creates = *request.method() == Method::POST;
+            let asked = request.into_body().collect_bytes().await.unwrap();
+            let mut body = json!({"metadata": metadata, "items": []});
+            if creates {
+                body["spec"] = serde_json::from_slice::<Value>(&asked).unwrap()["spec"].take();
+            }
+            let body = body.to_string();
             Ok::<_, Infallible>(Response::new(Body::from(body.into_bytes())))
         }
     });

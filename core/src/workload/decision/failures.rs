@@ -110,6 +110,11 @@ impl Failures {
         self.0.retain(|attempt, _| is_kept(*attempt));
     }
 
+    /// The kinds of write that were refused last time.
+    pub fn attempts(&self) -> impl Iterator<Item = Attempt> + '_ {
+        self.0.keys().copied()
+    }
+
     /// Whether nothing was refused.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -221,7 +221,6 @@ impl Finding {
             last_transition_time: before.map_or(now, |it| it.last_transition_time.clone()),
         }
     }
-
 }
 
 /// Ready means that the workload matches its spec. `kubectl wait` and kstatus wait for it.

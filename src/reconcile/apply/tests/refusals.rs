@@ -33,7 +33,8 @@ async fn a_refused_pod_delays_only_its_own_revision() {
     let mut harness = accepting_from_now_on(harness);
     let report = harness.carry_out(creations()).await;
     assert_eq!(report.outcome, ApplyOutcome::Unfinished);
-    assert_eq!(created(&harness), 101, "one pod to try, and all pods of the other revision");
+    let expected = "a dry run of one pod, that pod, and all pods of the other revision";
+    assert_eq!(created(&harness), 102, "{expected}");
     harness.carry_out(creations()).await;
     assert_eq!(created(&harness), 200, "all pods, because the pod that was tried was accepted");
 }
@@ -225,4 +226,91 @@ async fn the_state_of_the_guard_is_unknown_if_the_deletion_of_its_budget_got_no_
     harness.memory.guard = Some(GuardState::InForce { at, others });
     harness.carry_out(plan(vec![Write::delete_budget("budget".to_owned())])).await;
     assert_eq!(harness.memory.guard, None);
+}
+
+/// A policy that gives new pods another label, as in a mesh: the pod would be nobody's.
+fn relabeling(request: &str, count: usize) -> (u16, Value) {
+    let (code, mut body) = accepting(request, count);
+    body["metadata"]["labels"] = json!({"app": "mesh", "controller-revision-hash": "lobby-1"});
+    (code, body)
+}
+
+fn create_labeled() -> Write {
+    let pod = json!({"metadata": {
+        "name": "lobby-1", "labels": {"app": "lobby", "controller-revision-hash": "lobby-1"},
+        "ownerReferences": [{"apiVersion": "v1", "kind": "A", "name": "a", "uid": "u", "controller": true}],
+    }});
+    let (name, revision) = ("lobby-1".into(), "lobby-1".into());
+    Write::create_pod(NewPod { name, revision, pod: pod.into(), has_gate: false })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_is_not_stored_as_asked_is_deleted_and_the_next_one_is_only_tried() {
+    let mut harness = Harness::new(relabeling);
+    harness.target.owner.selector_keys = vec!["app".to_owned()];
+    let report = harness.carry_out(plan(vec![create_labeled()])).await;
+    let ApplyOutcome::Failed { message, .. } = report.outcome else {
+        panic!("{report:?}");
+    };
+    assert!(message.contains("it was stored with metadata.labels[app] \"mesh\""), "{message}");
+    let writes = |harness: &Harness| {
+        let sent = harness.sent().into_iter();
+        sent.filter(|it| !it.starts_with("GET")).collect::<Vec<_>>()
+    };
+    let undone = ["POST /api/v1/pods", "DELETE /api/v1/pods/lobby-1"];
+    assert_eq!(writes(&harness), undone);
+    harness.carry_out(plan(vec![create_labeled()])).await;
+    assert_eq!(writes(&harness), ["POST /api/v1/pods"], "a dry run");
+    assert!(harness.memory.failures.of(Attempt::CreatePod).is_some());
+    let mut harness = accepting_from_now_on(harness);
+    harness.carry_out(plan(vec![create_labeled()])).await;
+    assert_eq!(writes(&harness), ["POST /api/v1/pods"; 2], "a dry run, and the pod");
+    assert_eq!(harness.memory.failures.of(Attempt::CreatePod), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dry_run_that_is_changed_is_a_refusal() {
+    let mut harness = Harness::new(relabeling);
+    harness.target.owner.selector_keys = vec!["app".to_owned()];
+    let pod = json!({"metadata": {"labels": {"app": "lobby"}}});
+    harness.carry_out(plan(vec![Write::dry_run("lobby-1".to_owned(), pod)])).await;
+    assert!(matches!(harness.memory.verdicts["lobby-1"], Verdict::Refused { .. }));
+}
+
+/// A policy that keeps the operator's label away, or another client that removes it each time.
+#[tokio::test(start_paused = true)]
+async fn a_write_that_is_undone_each_time_is_not_made_without_end() {
+    let mut harness = Harness::new(accepting);
+    let label = || {
+        let labels = vec![("a".to_owned(), "b".to_owned())];
+        plan(vec![Write::label_pod(&running("lobby-1"), labels)])
+    };
+    for _ in 0..4 {
+        assert_eq!(harness.carry_out(label()).await.outcome, ApplyOutcome::Done);
+    }
+    for _ in 0..20 {
+        let report = harness.carry_out(label()).await;
+        assert!(matches!(report.outcome, ApplyOutcome::Failed { .. }), "{report:?}");
+    }
+    assert_eq!(harness.sent().len(), 4);
+    let message = harness.memory.failures.of(Attempt::MarkPod).expect("a failure");
+    assert!(message.contains("undoes what the operator writes"), "{message}");
+    tokio::time::advance(Duration::from_secs(10)).await;
+    assert_eq!(harness.carry_out(label()).await.outcome, ApplyOutcome::Done);
+    assert_eq!(harness.memory.failures.of(Attempt::MarkPod), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_that_is_stored_differently_each_time_is_not_written_without_end() {
+    let mut harness = Harness::new(accepting);
+    let mut written = 0;
+    for _ in 0..30 {
+        let status = Some(json!({"replicas": 1}));
+        let report = harness.carry_out(Plan { status, ..plan(vec![]) }).await;
+        written += harness.sent().len();
+        let due = report.status_due.unwrap_or_else(Instant::now);
+        assert!(due < Instant::now() + Duration::from_secs(400));
+        tokio::time::advance(Duration::from_secs(1)).await;
+    }
+    assert_eq!(written, 5, "four at once, and one after ten seconds");
 }
