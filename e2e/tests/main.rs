@@ -46,6 +46,7 @@ mod metrics;
 mod migrated;
 mod nothing_to_lose;
 mod on_delete;
+mod other_writers;
 mod ownership;
 mod plugin;
 mod pod_hooks;
@@ -134,6 +135,7 @@ fn main() -> anyhow::Result<ExitCode> {
         sidecar_webhook::tests(),
         sidecars::tests(),
         batches::tests(),
+        other_writers::tests(),
         ownership::tests(),
         stateful_ordinals::tests(),
         stateful_updates::tests(),

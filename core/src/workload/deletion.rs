@@ -10,7 +10,6 @@ use crate::api::names::HookPoint;
 use crate::observed::Pod;
 use crate::workload::decision::Draft;
 use crate::workload::hooks::{Hooks, Intent, retry};
-use crate::workload::outline::refusals;
 use crate::workload::protection::{
     Guarding, keep_in_force, status as protection_status, take_down,
 };
@@ -122,7 +121,8 @@ fn status<S: Clone + Default + AsMut<WorkloadStatus>>(
     status.pre_delete_hook_condition = longest_waiting(blocked.cloned().unwrap_or_default());
     status.protection = protection_status(workload, hooks, own);
     let old = std::mem::take(&mut status.conditions);
-    let mut conditions = failures(workload, &refusals(world, draft), &old, world.now);
+    let mut conditions =
+        failures(workload, &draft.refusals(&world.failures, world.now), &old, world.now);
     conditions.extend(guard_condition(workload, world, own, &old));
     let is_decided_here = |it: &Condition| it.type_ == "Guarded" || it.type_.starts_with("Failed");
     let others = old.into_iter().filter(|it| !is_decided_here(it));

@@ -106,7 +106,7 @@ pub fn conclude<'a, S: Clone + Default + PartialEq + AsRef<WorkloadStatus>>(
     draft.extend(unused_revisions(scene));
     draft.block(held.obstacles(update, scene.sizes.stable));
     draft.block(obstacles_of_hooks(scene, &hooks));
-    draft.block(refusals(scene.world, &draft));
+    draft.block(draft.refusals(&scene.world.failures, scene.world.now));
     let (counts, wake) = status::count(scene.workload, scene.sizes.active, update, scene.world.now);
     draft.wake_at(wake);
     let places = scene.sizes.active.len() as i64 + held.count() + draft.adoptions() as i64;
@@ -145,21 +145,6 @@ fn obstacles_of_hooks(scene: &Scene, hooks: &Hooks) -> Obstacles {
         update: step_problem.or(pod_problem(Concern::Update)).map(CannotMake::blocked),
         scale: pod_problem(Concern::Scale).map(CannotMake::blocked),
         upkeep: None,
-    }
-}
-
-/// What is blocked by refused writes that this plan attempts again, or holds.
-pub fn refusals(world: &World, draft: &Draft) -> Obstacles {
-    let World { failures, now, .. } = world;
-    let is_attempted = |attempt| {
-        draft.has(|it| it.attempt() == Some(attempt))
-            || failures.held_until(attempt, *now).is_some()
-    };
-    let refusal_of = |concern| failures.blocked(concern, is_attempted);
-    Obstacles {
-        update: refusal_of(Concern::Update),
-        scale: refusal_of(Concern::Scale),
-        upkeep: refusal_of(Concern::Upkeep),
     }
 }
 

@@ -1,5 +1,7 @@
 //! Sends single writes: one request for each, and what its response means for the next plan.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use k8s_openapi::List;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -15,6 +17,8 @@ use gamekeeper_core::api::{HookRun, names};
 use gamekeeper_core::workload::OtherBudget;
 use gamekeeper_core::write::{Change, Object, Request, Verb, Write};
 
+/// How long after its creation an object may be deleted because it was not stored as asked.
+const UNDO_LIFETIME: Duration = Duration::from_secs(1);
 /// Part of the message with which the API server refuses a dry run because of a webhook with side effects. Only a
 /// creation shows whether such a webhook takes the object.
 const NO_DRY_RUN: &str = "does not support dry run";
@@ -91,7 +95,7 @@ impl Applier {
 /// Sends the requests of one workload.
 struct Sender<'a> {
     requests: Requests,
-    /// For requests that undo one of these. They have no deadline.
+    /// For requests that undo one of these. They have a deadline of their own.
     undo: &'a Requests,
     target: &'a Target,
     write: &'a Write,
@@ -240,10 +244,11 @@ impl Sender<'_> {
         }
     }
 
-    /// Deletes an object that was created a moment ago and is not as it was asked for. Nothing runs in such a pod yet.
+    /// Deletes an object that was created a moment ago and is not as it was asked for. In such a pod, no container can have
+    /// players yet. The scheduler may have changed it already.
     async fn undo_creation(&self, path: &str, created: &ResponseMetadata) {
-        let version = Some(created.version());
-        if let Err(refusal) = self.undo.delete(path, &created.uid, version).await {
+        let requests = self.undo.sent_before(Instant::now() + UNDO_LIFETIME);
+        if let Err(refusal) = requests.delete(path, &created.uid, None).await {
             warn!(path, %refusal, "cannot delete an object that was not stored as asked");
         }
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 
 use crate::observed::time::earlier;
-use crate::workload::decision::{Blocked, Decided, Failures, Obstacles};
+use crate::workload::decision::{Blocked, Concern, Decided, Failures, Obstacles};
 use crate::write::{Attempt, Change, Event, Phase, WorkloadPatch, Write};
 
 /// What the rules have decided so far.
@@ -24,6 +24,20 @@ pub struct Draft {
 }
 
 impl Draft {
+    /// What is blocked by refused writes that this plan attempts again, or holds.
+    pub fn refusals(&self, failures: &Failures, now: Timestamp) -> Obstacles {
+        let is_attempted = |attempt| {
+            self.has(|it| it.attempt() == Some(attempt))
+                || failures.held_until(attempt, now).is_some()
+        };
+        let refusal_of = |concern| failures.blocked(concern, is_attempted);
+        Obstacles {
+            update: refusal_of(Concern::Update),
+            scale: refusal_of(Concern::Scale),
+            upkeep: refusal_of(Concern::Upkeep),
+        }
+    }
+
     /// Adds writes.
     pub fn extend(&mut self, writes: impl IntoIterator<Item = Write>) {
         self.writes.extend(writes);
