@@ -1,14 +1,13 @@
 //! The documents show the examples unchanged, their links resolve, and the README is short.
 
+mod sources;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use regex::Regex;
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
+use sources::root;
 
 fn read(path: impl AsRef<Path>) -> String {
     let path = root().join(path);
@@ -149,4 +148,40 @@ fn anchors(text: &str) -> BTreeSet<String> {
         kept.map(|it| if it == ' ' { '-' } else { it }).collect()
     });
     anchors.collect()
+}
+
+/// The rows of the tables of a section whose last column has this title, as cells.
+fn rows<'t>(section: &'t str, last: &str) -> Vec<Vec<&'t str>> {
+    let cells = |line: &'t str| -> Vec<&'t str> {
+        line.trim_matches('|').split(" | ").map(str::trim).collect()
+    };
+    let tables = section.split("\n\n").filter(|it| it.starts_with('|'));
+    let tables = tables.map(|it| it.lines().map(cells).collect::<Vec<_>>());
+    let tables = tables.filter(|rows| rows[0].last() == Some(&last));
+    tables.flat_map(|rows| rows.into_iter().skip(2)).collect()
+}
+
+/// A bound that no test reaches may have been lost.
+#[test]
+fn each_bound_on_what_tenants_can_use_has_a_test() {
+    let page = read("docs/security.md");
+    let start = page.find("## What a HookTemplate can do").expect("the first table");
+    let end = page.find("## HookRuns of workloads").expect("the end of the tables");
+    let folders = ["src", "core/src", "tests", "e2e/src", "e2e/tests", "lint-command/src"];
+    let sources = folders.iter().flat_map(|folder| sources::files(&root().join(folder)));
+    let sources: Vec<String> = sources.map(read).collect();
+    let name = Regex::new("`([a-z0-9_]+)`").expect("an expression");
+    let rows = rows(&page[start..end], "test");
+    assert!(rows.len() > 40, "only {} rows", rows.len());
+    for row in rows {
+        let tests: Vec<&str> = name
+            .captures_iter(row[row.len() - 1])
+            .map(|it| it.get(1).map_or("", |it| it.as_str()))
+            .collect();
+        assert!(!tests.is_empty(), "no test: {}", row[0]);
+        for test in tests {
+            let is_defined = sources.iter().any(|it| it.contains(&format!("fn {test}(")));
+            assert!(is_defined, "{}: there is no test {test}", row[0]);
+        }
+    }
 }

@@ -8,10 +8,13 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use gamekeeper::kinds::{CachedPod, CachedRevision, Interner, Whole, slim_run};
+use gamekeeper::kinds::{
+    CachedPod, CachedRevision, Interner, Whole, read_hook_template, read_run, read_workload,
+    slim_run,
+};
 use gamekeeper::provider::{Call, HttpOptions, Probe};
 use gamekeeper::runtime::reflector::Origin;
-use gamekeeper::runtime::store::Store;
+use gamekeeper::runtime::store::{Cached, Store};
 use gamekeeper::runtime::watch::{Identity, Object};
 use gamekeeper_core::api::{GameDeployment, HookPhase, HookRun, Metric};
 use gamekeeper_core::hook_run::used_arguments;
@@ -220,6 +223,50 @@ fn hostile_templates_are_kept_as_text() {
     measure(&read_workload, workload.len(), "workload");
 }
 
+/// Checks that objects whose lists have as many items as fit, each as short as possible, are counted with the memory that
+/// they take.
+fn short_items_are_counted() {
+    let metadata = r#""metadata":{"name":"a","namespace":"games","uid":"u"}"#;
+    let list = |item: &str, count: usize| vec![item; count].join(",");
+    let metrics = list(r#"{"name":"a","provider":{"web":{"url":"u"}}}"#, 32);
+    let args = list(r#"{"name":"a"}"#, 256);
+    let hook = format!(r#"{{{metadata},"spec":{{"args":[{args}],"metrics":[{metrics}]}}}}"#);
+    let results = list(r#"{"name":""}"#, 1_000);
+    let measurements = list("{}", 10_000);
+    let status = format!(r#"[{results},{{"name":"","measurements":[{measurements}]}}]"#);
+    let run =
+        format!(r#"{{{metadata},"spec":{{"metrics":[]}},"status":{{"metricResults":{status}}}}}"#);
+    let steps = list(r#"{"pause":{}}"#, 100);
+    let workload = |steps: &str| {
+        let strategy = format!(r#"{{"canary":{{"steps":[{steps}]}}}}"#);
+        format!(
+            r#"{{{metadata},"spec":{{"selector":{{}},"template":{{}},"updateStrategy":{strategy}}}}}"#
+        )
+    };
+    let keys: Vec<String> = (0..20_000).map(|key| format!(r#""k{key}":{{}}"#)).collect();
+    let fields = format!(
+        r#""managedFields":[{{"manager":"a","operation":"Update","fieldsV1":{{{}}}}}]"#,
+        keys.join(",")
+    );
+    let managed = workload("").replacen(r#""name":"a""#, &format!(r#""name":"a",{fields}"#), 1);
+    fn check<K: Cached>(what: &str, text: &str, read: fn(Object<'_>) -> serde_json::Result<K>) {
+        const COPIES: usize = 20;
+        let mut copies = Vec::with_capacity(COPIES);
+        let before = ALLOCATOR.current_usage();
+        copies.extend((0..COPIES).map(|_| read(Object::Item(text)).unwrap()));
+        let kept = (ALLOCATOR.current_usage() - before) / COPIES;
+        let counted = copies[0].memory();
+        println!("{what} of {} bytes: {kept} kept, {counted} counted", text.len());
+        assert!(kept <= counted, "{what}: {kept} kept, {counted} counted");
+    }
+    check("a run with short metrics", &hook, read_run);
+    check("a template with short metrics", &hook, read_hook_template);
+    check("a run with short measurements", &run, read_run);
+    check("a small workload", &workload(""), read_workload::<GameDeployment>);
+    check("a workload with managed fields", &managed, read_workload::<GameDeployment>);
+    check("a workload with steps", &workload(&steps), read_workload::<GameDeployment>);
+}
+
 /// Checks that the paths of texts are not built as strings. Each of the many texts here would have a long path.
 fn arguments_are_found_without_building_paths() {
     let (name, texts) = ("n".repeat(20 << 10), vec![r#""""#; 10_000].join(","));
@@ -308,6 +355,7 @@ fn cached_objects_are_small() {
     assert!(orphan <= MAX_FOREIGN, "{orphan} bytes");
     hostile_runs_are_kept_as_text();
     hostile_templates_are_kept_as_text();
+    short_items_are_counted();
     arguments_are_found_without_building_paths();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(long_requests_are_limited());

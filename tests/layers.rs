@@ -115,6 +115,43 @@ fn no_layer_uses_one_above_it() {
     }
 }
 
+/// Files whose log lines no tenant can cause: the lease, the process itself, the webhook's certificates, the state of
+/// watches and connections, and Clusters, which only administrators create.
+const LOG_WITHOUT_LIMIT: [&str; 12] = [
+    "kinds/comparison.rs",
+    "reconcile/cluster/memory.rs",
+    "runtime/descriptors.rs",
+    "runtime/inbound/listener.rs",
+    "runtime/inbound/mod.rs",
+    "runtime/lease.rs",
+    "runtime/watch.rs",
+    "runtime/log_limiter.rs",
+    "manager/catch_up.rs",
+    "manager/mod.rs",
+    "manager/operator.rs",
+    "webhook/rotation.rs",
+];
+
+/// Tenants cause most log lines, as often as they like.
+#[test]
+fn log_lines_that_tenants_can_cause_are_limited() {
+    let mut checked = 0;
+    for (path, text) in code("src") {
+        let limited = text.matches("log_limited!(").count();
+        checked += limited;
+        let is_exempt = LOG_WITHOUT_LIMIT.iter().any(|it| path.ends_with(it));
+        for macro_name in ["info!(", "warn!(", "error!("] {
+            let uses = text.match_indices(macro_name);
+            let mut uses = uses.filter(|(at, _)| {
+                !text[..*at].ends_with(|it: char| it.is_alphanumeric() || "_:".contains(it))
+            });
+            let found = uses.next().filter(|_| !is_exempt);
+            assert!(found.is_none(), "{}: write {macro_name} as log_limited!", path.display());
+        }
+    }
+    assert!(checked > 10, "{checked}");
+}
+
 /// The names that follow a path in code: modules or items.
 fn names_after<'t>(path: &str, text: &'t str) -> Vec<&'t str> {
     let is_in_name = |c: char| c.is_alphanumeric() || c == '_';

@@ -8,10 +8,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use crate::api::ConditionType;
 use crate::observed::time::rounded_down;
+use crate::text::truncate;
 
 /// How long a problem must last until the object is Stalled: longer than a client needs to apply the other objects of
 /// the same manifest, such as the HookTemplate that is missing.
 const GRACE: SignedDuration = SignedDuration::from_secs(10);
+
+/// The longest message of a condition, in characters: it may quote what users wrote.
+pub const MAX_MESSAGE: usize = 4_000;
 
 /// A reason for a condition, and its message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,7 +87,7 @@ pub fn condition(
         type_: type_.as_str().to_owned(),
         status: "True".to_owned(),
         reason: why.reason,
-        message: why.message,
+        message: truncate(&why.message, MAX_MESSAGE),
         observed_generation: Some(generation),
         last_transition_time: Time(since),
     };

@@ -9,10 +9,11 @@ use serde::Deserialize;
 
 use crate::runtime::control::{Control, control};
 use crate::runtime::memory;
+use crate::runtime::request::to_bytes;
 use crate::runtime::store::{Cached, Head};
-use crate::runtime::watch::version_number;
+use crate::runtime::watch::{Object, version_number};
 use gamekeeper_core::api::names;
-use gamekeeper_core::api::{HookRun, JsonText};
+use gamekeeper_core::api::{GameWorkload, HookRun, HookTemplate, JsonText};
 use gamekeeper_core::observed::{Claim, ClaimOwner};
 use gamekeeper_core::revision::recorded_template;
 use gamekeeper_core::workload::{Revision, managed_fields_to_keep};
@@ -29,6 +30,8 @@ pub struct Whole<K> {
     controller: Option<String>,
     /// The length of its text, in bytes.
     length: usize,
+    /// The memory of its lists beyond that, in bytes.
+    lists: usize,
 }
 
 impl<K: Resource<DynamicType = ()>> Whole<K> {
@@ -46,13 +49,14 @@ impl<K: Resource<DynamicType = ()>> Whole<K> {
             version: version_number(meta.resource_version.as_deref().unwrap_or_default()),
             controller: names::controller_of(meta).map(|owner| owner.uid.clone()),
             length: 0,
+            lists: 0,
             object: Arc::new(object),
         }
     }
 
-    /// Records how long the object's text is.
-    pub(super) fn of_length(self, length: usize) -> Self {
-        Self { length, ..self }
+    /// Records how long the object's text is, and how much memory its lists take.
+    fn with_size(self, length: usize, lists: usize) -> Self {
+        Self { length, lists, ..self }
     }
 }
 
@@ -71,9 +75,10 @@ where
         }
     }
 
-    /// Lists and maps of the spec have bounded lengths, and arbitrary JSON is kept as text.
+    /// Arbitrary JSON is kept as text.
     fn memory(&self) -> usize {
-        self.length * 3 / 2 + memory::of_metadata(self.object.meta())
+        let text = self.length * 3 / 2;
+        size_of::<K>() + text + self.lists + memory::of_metadata(self.object.meta())
     }
 }
 
@@ -91,6 +96,57 @@ pub fn slim_run(mut run: HookRun) -> CachedHookRun {
         }
     }
     Whole::new(run, true)
+}
+
+/// Memory that a workload or revision may take, in bytes. Its pod template is kept as maps, in which a thousand
+/// environment variables take 1 MB; the managed fields for them take 2 MB more.
+pub(super) const MAX_TEMPLATE_BYTES: usize = 16 << 20;
+/// Memory that a HookTemplate or HookRun may take while it is parsed. The cached form takes little more than
+/// the JSON text.
+pub(super) const MAX_HOOK_BYTES: usize = 64 << 20;
+
+/// Parses a workload. Its managed fields are kept: they show who set `paused`.
+///
+/// # Errors
+/// If it cannot be decoded, or would take too much memory.
+pub fn read_workload<K: GameWorkload>(object: Object<'_>) -> Result<Whole<K>, serde_json::Error> {
+    let workload: K = object.read_within(MAX_TEMPLATE_BYTES)?;
+    let steps = workload.canary().map_or(0, memory::of_steps);
+    Ok(Whole::new(workload, false).with_size(object.length(), steps))
+}
+
+/// Parses a HookRun.
+///
+/// # Errors
+/// If it cannot be decoded, or would take too much memory.
+pub fn read_run(object: Object<'_>) -> Result<CachedHookRun, serde_json::Error> {
+    Ok(run_of_length(object.read_within(MAX_HOOK_BYTES)?, object.length()))
+}
+
+/// The cached form of a HookRun that is not stored.
+pub(super) fn sized_run(run: HookRun) -> CachedHookRun {
+    let length = to_bytes(&run).len();
+    run_of_length(run, length)
+}
+
+fn run_of_length(run: HookRun, length: usize) -> CachedHookRun {
+    let run = slim_run(run);
+    let HookRun { spec, status, .. } = &*run.object;
+    let results = status.as_ref().map_or(0, memory::of_results);
+    let lists = memory::of_hook(&spec.args, &spec.metrics) + results;
+    run.with_size(length, lists)
+}
+
+/// Parses a HookTemplate.
+///
+/// # Errors
+/// If it cannot be decoded, or would take too much memory.
+pub fn read_hook_template(object: Object<'_>) -> Result<Whole<HookTemplate>, serde_json::Error> {
+    let mut template: HookTemplate = object.read_within(MAX_HOOK_BYTES)?;
+    template.spec.metrics.shrink_to_fit();
+    template.spec.args.shrink_to_fit();
+    let lists = memory::of_hook(&template.spec.args, &template.spec.metrics);
+    Ok(Whole::new(template, true).with_size(object.length(), lists))
 }
 
 /// A ControllerRevision whose data are not parsed.

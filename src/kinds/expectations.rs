@@ -10,10 +10,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
-use tracing::warn;
 
 use super::Cache;
 use super::comparison::LIST_INTERVAL;
+use crate::runtime::log_limiter::log_limited;
 use crate::runtime::objects::{Deleted, Kind, Written};
 
 /// How long the cache may take to observe a write before the object's kind is listed again.
@@ -113,7 +113,14 @@ impl Cache {
 
     /// Lists the kinds with overdue writes again, after which the cache is up to date.
     async fn relist_overdue(&self, owner: &str, expected: &Expected) {
-        warn!(owner, ?expected, "writes were not observed in time; relisting");
+        let (versions, deletions) = (&expected.versions, expected.deletions.len());
+        log_limited!(
+            warn,
+            owner,
+            ?versions,
+            deletions,
+            "writes were not observed in time; relisting"
+        );
         let versions = expected.versions.iter();
         let overdue =
             versions.filter(|(kind, version)| self.progress(**kind).borrow().version < **version);

@@ -31,9 +31,14 @@ use tokio::sync::watch::Receiver;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-pub use cached::{CachedHookRun, CachedRevision, StoredRevision, Whole, slim_run};
+pub use cached::{
+    CachedHookRun, CachedRevision, StoredRevision, Whole, read_hook_template, read_run,
+    read_workload, slim_run,
+};
 pub use pods::CachedPod;
 pub use slim::Interner;
+
+use cached::{MAX_HOOK_BYTES, MAX_TEMPLATE_BYTES};
 
 pub(crate) use cached::slim_claim;
 pub(crate) use expectations::Expectations;
@@ -53,9 +58,7 @@ use crate::runtime::reflector::{Reflector, Routed, WatchProgress};
 use crate::runtime::store::{Cached, Transition};
 use crate::runtime::watch::{Identity, Object, Source};
 use gamekeeper_core::api::names::WorkloadKind;
-use gamekeeper_core::api::{
-    Cluster, GameDeployment, GameStatefulSet, GameWorkload, HookTemplate, SidecarSet,
-};
+use gamekeeper_core::api::{Cluster, GameDeployment, GameStatefulSet, HookTemplate, SidecarSet};
 use gamekeeper_core::observed::Claim;
 use gamekeeper_core::sidecar_set::NamespacePolicy;
 
@@ -249,28 +252,22 @@ impl Cache {
         match kind {
             Kind::GameDeployment => watches.spawn(Arc::clone(&self.game_deployments).feed(
                 source,
-                |_, _, _, object| workload(object),
+                |_, _, _, object| read_workload(object).map(Some),
                 routed(router, Kind::GameDeployment, Router::workload),
             )),
             Kind::GameStatefulSet => watches.spawn(Arc::clone(&self.game_stateful_sets).feed(
                 source,
-                |_, _, _, object| workload(object),
+                |_, _, _, object| read_workload(object).map(Some),
                 routed(router, Kind::GameStatefulSet, Router::workload),
             )),
             Kind::HookRun => watches.spawn(Arc::clone(&self.hook_runs).feed(
                 source,
-                |_, _, _, object| {
-                    let run = slim_run(object.read_within(MAX_HOOK_BYTES)?);
-                    Ok(Some(run.of_length(object.length())))
-                },
+                |_, _, _, object| read_run(object).map(Some),
                 routed(router, Kind::HookRun, Router::hook_run),
             )),
             Kind::HookTemplate => watches.spawn(Arc::clone(&self.hook_templates).feed(
                 source,
-                |_, _, _, object| {
-                    let template = Whole::new(object.read_within(MAX_HOOK_BYTES)?, true);
-                    Ok(Some(template.of_length(object.length())))
-                },
+                |_, _, _, object| read_hook_template(object).map(Some),
                 routed(router, Kind::HookTemplate, Router::hook_template),
             )),
             Kind::Pod => {
@@ -445,17 +442,12 @@ fn is_for_sets(kind: Kind) -> bool {
 /// Lists the pods of namespaces that SidecarSets begin to select: the cache has dropped those of other controllers.
 async fn list_pods(pods: Arc<Reflector<CachedPod>>, sidecars: Arc<SidecarIndex>) {
     let mut opened = sidecars.opened();
+    // Some may have opened already.
+    opened.mark_changed();
     while opened.changed().await.is_ok() {
         pods.list_namespaces(sidecars.take_opened());
     }
 }
-
-/// Memory that a workload or revision may take, in bytes. Its pod template is kept as maps, in which a thousand
-/// environment variables take 1 MB; the managed fields for them take 2 MB more.
-const MAX_TEMPLATE_BYTES: usize = 16 << 20;
-/// Memory that a HookTemplate or HookRun may take while it is parsed. The cached form takes little more than
-/// the JSON text.
-const MAX_HOOK_BYTES: usize = 64 << 20;
 
 /// Memory that a pod may take while it is parsed. An ordinary one takes 100 kB.
 const MAX_POD_BYTES: usize = 32 << 20;
@@ -466,12 +458,6 @@ const MAX_CLAIM_BYTES: usize = 16 << 20;
 fn has<T: Cached>(reflector: &Reflector<T>, namespace: &str, name: &str, uid: &str) -> bool {
     let found = reflector.store().get(namespace, name);
     found.is_some_and(|it| it.uid() == uid)
-}
-
-/// Parses a workload. Its managed fields are kept: they show who set `paused`.
-fn workload<K: GameWorkload>(object: Object<'_>) -> Result<Option<Whole<K>>, serde_json::Error> {
-    let workload = Whole::new(object.read_within(MAX_TEMPLATE_BYTES)?, false);
-    Ok(Some(workload.of_length(object.length())))
 }
 
 /// Routes changes, and objects that cannot be decoded.

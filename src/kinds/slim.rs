@@ -9,12 +9,11 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use tracing::warn;
 
 use super::bcs;
 use super::resources;
 use crate::runtime::control::{Control, control};
-use crate::runtime::log_limiter::LogLimiter;
+use crate::runtime::log_limiter::log_limited;
 use crate::runtime::reflector::Origin;
 use crate::runtime::watch::version_number;
 use gamekeeper_core::api::{AnnotationLimits, names};
@@ -22,6 +21,7 @@ use gamekeeper_core::observed::{
     Container, ContainerStatus, Disruption, FirstStatus, Gate, InPlaceRecord, Labels, MoveRequest,
     Pod, PodPhase, Resize, sidecar_marks,
 };
+use gamekeeper_core::text::truncate;
 
 /// Strings that many pods share.
 #[derive(Default)]
@@ -30,6 +30,9 @@ pub struct Interner {
     /// The size at which unused strings are dropped.
     limit: usize,
 }
+
+/// The longest reason in a pod's status that is kept, in characters. All who may write the status choose it.
+const MAX_REASON: usize = 1_000;
 
 /// The smallest limit of an interner.
 const MIN_LIMIT: usize = 4096;
@@ -144,15 +147,12 @@ fn record(
     let text = annotations.get(names::IN_PLACE_RECORD)?;
     let record = AnnotationLimits::PER_CONTAINER.read::<InPlaceRecord>(text);
     let Some(record) = record else {
-        static LOG: LogLimiter = LogLimiter::new();
-        if let Some(suppressed) = LOG.admit() {
-            let annotation = names::IN_PLACE_RECORD;
-            warn!(
-                annotation,
-                suppressed,
-                "ignoring an annotation of a pod that is no record of an in-place update"
-            );
-        }
+        let annotation = names::IN_PLACE_RECORD;
+        log_limited!(
+            warn,
+            annotation,
+            "ignoring an annotation of a pod that is no record of an in-place update"
+        );
         return None;
     };
     match previous.and_then(|pod| pod.record.clone()) {
@@ -191,7 +191,7 @@ fn ended_at_once(status: &core::PodStatus) -> Option<Arc<str>> {
         true => reported.rev().find_map(container_reason).unwrap_or_default(),
         false => reasons.join(": "),
     };
-    Some(why.into())
+    Some(truncate(&why, MAX_REASON).into())
 }
 
 /// Whether a container never started, or ran once for less than ten seconds. False if that is unknown.
@@ -252,7 +252,7 @@ fn gate(spec: &core::PodSpec, status: &core::PodStatus) -> Gate {
 fn resize(status: &core::PodStatus) -> Resize {
     let is_true = |found: &&core::PodCondition| found.status == "True";
     if let Some(pending) = condition(status, "PodResizePending").filter(is_true) {
-        let message = pending.message.clone().unwrap_or_default();
+        let message = truncate(pending.message.as_deref().unwrap_or_default(), MAX_REASON);
         return match pending.reason.as_deref() {
             Some("Infeasible") => Resize::Infeasible(message),
             _ => Resize::Deferred(message),

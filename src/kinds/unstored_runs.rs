@@ -11,10 +11,14 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::route::Router;
-use crate::kinds::{CachedHookRun, slim_run};
+use crate::kinds::CachedHookRun;
+use crate::kinds::cached::sized_run;
 use crate::runtime::objects::ObjectKey;
 use crate::runtime::store::{Cached, Store, Transition};
 use gamekeeper_core::api::{HookRun, HookRunStatus};
+
+/// The most memory that the runs of a namespace take, in bytes. A run is a copy of its template.
+const MAX_MEMORY: usize = 16 << 20;
 
 /// HookRuns that the API server does not store.
 #[derive(Default)]
@@ -40,16 +44,25 @@ impl UnstoredRuns {
         self.read().controlled_by(namespace, Some(uid))
     }
 
-    /// Adds a run, with the metadata that the API server would have set.
-    pub(crate) fn add(&self, mut run: HookRun) {
+    /// Adds a run, with the metadata that the API server would have set. Returns whether it is kept: not if the runs of
+    /// its namespace would take too much memory.
+    pub(crate) fn add(&self, mut run: HookRun) -> bool {
         let now = Timestamp::now();
         let name = run.metadata.name.as_deref().unwrap_or_default();
         // Unique, because any other run with this name was created at another time, even in another process.
         run.metadata.uid = Some(format!("{name}-{}", now.as_nanosecond()));
         run.metadata.creation_timestamp = Some(Time(now));
         run.metadata.generation = Some(1);
-        let transition = self.write().put(slim_run(as_stored(run)));
+        let run = sized_run(as_stored(run));
+        let mut runs = self.write();
+        let used = runs.memory(run.namespace());
+        if used > 0 && used + run.memory() > MAX_MEMORY {
+            return false;
+        }
+        let transition = runs.put(run);
+        drop(runs);
         self.route(&transition);
+        true
     }
 
     /// Sets the status of a run, unless the run was removed or its name now belongs to another run.
@@ -63,7 +76,7 @@ impl UnstoredRuns {
         }
         let mut run = HookRun::clone(&known.object);
         run.status = Some(status);
-        let transition = runs.put(slim_run(as_stored(run)));
+        let transition = runs.put(sized_run(as_stored(run)));
         drop(runs);
         self.route(&transition);
     }
@@ -143,6 +156,27 @@ mod tests {
         let second = runs.get(&key("run")).expect("the run");
         assert!(first.uid().starts_with("run-"));
         assert_ne!(first.uid(), second.uid());
+    }
+
+    #[test]
+    fn the_runs_of_a_namespace_take_a_limited_amount_of_memory() {
+        let runs = UnstoredRuns::default();
+        let large = |index: usize| {
+            let mut run = run(&format!("run-{index}"), "arena");
+            let args = serde_json::json!([{"name": "long", "value": "x".repeat(1 << 20)}]);
+            run.spec.args = serde_json::from_value(args).expect("arguments");
+            run
+        };
+        let kept = (0..50).filter(|index| runs.add(large(*index))).count();
+        assert!((5..16).contains(&kept), "{kept}");
+        let first = runs.get(&key("run-0")).expect("the run");
+        runs.set_status(&key("run-0"), first.uid(), ended());
+        assert!(!runs.add(large(50)));
+        runs.remove(&key("run-0"), first.uid());
+        assert!(runs.add(large(50)), "there is room again");
+        let mut other = large(51);
+        other.metadata.namespace = Some("other".to_owned());
+        assert!(runs.add(other));
     }
 
     #[test]

@@ -123,4 +123,18 @@ mod tests {
         assert!(endless.is_err());
         assert_eq!(started.elapsed(), LIMIT * MAX_LIMITS);
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_pauses_between_comparisons_have_jitter() {
+        let attempts = Cell::new(0);
+        let compare = || {
+            attempts.set(attempts.get() + 1);
+            let result = if attempts.get() < 4 { Err(forbidden()) } else { Ok(()) };
+            async { result }
+        };
+        let started = Instant::now();
+        retry(compare, |_| ()).await;
+        let exact = MIN_BACKOFF * (1 + 2 + 4);
+        assert!(started.elapsed() > exact, "{:?}", started.elapsed());
+    }
 }

@@ -293,3 +293,51 @@ async fn can_stream_lists(client: &Client) -> bool {
         sleep(Duration::from_secs(2)).await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reconcile::apply::WorkloadLabels;
+    use crate::runtime::queue::Queues;
+    use gamekeeper_core::api::names::WorkloadKind;
+
+    /// Without a scrape, the series of workloads that come and go would fill the memory.
+    #[tokio::test(start_paused = true)]
+    async fn series_of_deleted_workloads_are_removed_without_a_scrape() {
+        let counters = Counters::default();
+        let metrics = MetricsRegistry::new(
+            counters.clone(),
+            Queues(Vec::new()),
+            Arc::new(Cache::default()),
+            Fence::always_open(),
+        );
+        let labels = WorkloadLabels {
+            kind: WorkloadKind::GameDeployment,
+            namespace: "games".to_owned(),
+            name: "deleted".to_owned(),
+        };
+        counters.writes.reconciled(labels, true, Duration::from_millis(1));
+        let page = || {
+            let mut registry = prometheus_client::registry::Registry::default();
+            registry.register_collector(Box::new(counters.writes.clone()));
+            let mut page = String::new();
+            prometheus_client::encoding::text::encode(&mut page, &registry).expect("a page");
+            page
+        };
+        assert!(page().contains("games/deleted"));
+        let removing = remove_deleted_series(Arc::new(metrics));
+        let waiting = async {
+            while page().contains("games/deleted") {
+                sleep(Duration::from_millis(100)).await;
+            }
+        };
+        let removed = async {
+            tokio::select! {
+                () = removing => {}
+                () = waiting => {}
+            }
+        };
+        let removed = tokio::time::timeout(3 * SERIES_INTERVAL, removed).await;
+        assert!(removed.is_ok());
+    }
+}

@@ -292,4 +292,30 @@ mod tests {
         let whole = render(&registry).expect("a page");
         assert!(whole.length() > 2_000_000 && whole.pieces.len() > 10);
     }
+
+    /// Sums of many namespaces.
+    #[derive(Debug)]
+    struct ManyTenants;
+
+    impl Collector for ManyTenants {
+        fn encode(&self, mut to: DescriptorEncoder<'_>) -> fmt::Result {
+            let counts = Counts::<Labels>::default();
+            for number in 0..3_000 {
+                let namespace = ("namespace", format!("tenant-{number}"));
+                let (kind, name) =
+                    (("kind", "GameDeployment".to_owned()), ("name", "a".to_owned()));
+                counts.increment([kind, namespace, name]);
+            }
+            counts.encode(&mut to, "pods", "Pods")
+        }
+    }
+
+    #[test]
+    fn a_page_is_cut_if_even_its_sums_are_too_long() {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(ManyTenants));
+        let page = render_within(&registry, 50_000).expect("a page");
+        assert!((40_000..51_000).contains(&page.length()), "{}", page.length());
+        assert!(page.text().ends_with("# EOF\n"));
+    }
 }

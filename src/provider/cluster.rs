@@ -22,6 +22,7 @@ use super::job::{Job, Pod};
 use super::remote_command;
 use crate::runtime::fair::{Capacity, NamespaceLimiter};
 use gamekeeper_core::api::names::JOB_AWAITS_RECORD;
+use gamekeeper_core::text::truncate;
 
 /// The longest wait for a response.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -32,6 +33,8 @@ const REQUEST_CAPACITY: Capacity = Capacity { shared: 64, per_namespace: 48, res
 const COMMAND_CAPACITY: Capacity = Capacity { shared: 256, per_namespace: 192, reserved: 4 };
 /// How many pods of a Job are examined: only a few, because any user may give pods the Job's label.
 const PODS_OF_JOB: usize = 4;
+/// The longest message of the API server that is kept, in characters.
+const MAX_MESSAGE: usize = 2_000;
 /// The field manager of writes by hooks.
 const FIELD_MANAGER: &str = "gamekeeper-hooks";
 /// The label of the Secrets that hooks may read.
@@ -364,7 +367,9 @@ impl Cluster {
                 .map(Some)
                 .map_err(|error| RequestError::invalid_response(format!("{object}: {error}"))),
             Ok(Err(kube::Error::Api(status))) => {
-                Err(RequestError { code: status.code, message: status.message })
+                // The API server quotes what it refuses, however long that is.
+                let message = truncate(&status.message, MAX_MESSAGE);
+                Err(RequestError { code: status.code, message })
             }
             Ok(Err(error)) => Err(failed(&error)),
             Err(_) => Err(failed(&"the API server does not respond")),
@@ -398,5 +403,108 @@ fn valid_name(name: &str) -> Result<&str, String> {
     match !name.is_empty() && name != "." && name != ".." && name.chars().all(valid) {
         true => Ok(name),
         false => Err(format!("{name:?} is not an object name")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::convert::Infallible;
+    use std::sync::Mutex;
+
+    use futures::future::{join_all, pending};
+    use http::Response;
+    use kube::client::Body;
+
+    use super::*;
+    use crate::provider::call_permit::CallLimits;
+
+    const BRIEFLY: Duration = Duration::from_secs(1);
+
+    /// A cluster whose API server never responds, and the number of its requests, by namespace.
+    fn silent() -> (Cluster, Arc<Mutex<BTreeMap<String, usize>>>) {
+        let received: Arc<Mutex<BTreeMap<String, usize>>> = Arc::default();
+        let counted = Arc::clone(&received);
+        let server = tower::service_fn(move |request: Request<Body>| {
+            let namespace = namespace_of(request.uri().path()).to_owned();
+            *counted.lock().expect("counts").entry(namespace).or_default() += 1;
+            pending::<Result<Response<Body>, Infallible>>()
+        });
+        (Cluster::new(Client::new(server, "games")), received)
+    }
+
+    fn counts(counts: &[(&str, usize)]) -> BTreeMap<String, usize> {
+        counts.iter().map(|(namespace, count)| ((*namespace).to_owned(), *count)).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_of_one_namespace_leave_some_to_others() {
+        let (cluster, received) = silent();
+        let read = async |namespace: &str| {
+            let mut permit = Arc::new(CallLimits::default()).enter(namespace).await;
+            cluster.pod(namespace, "game-1", &mut permit).await
+        };
+        let mut greedy = std::pin::pin!(join_all((0..100).map(|_| read("greedy"))));
+        assert!(timeout(BRIEFLY, &mut greedy).await.is_err());
+        let other = join_all((0..100).map(|_| read("other")));
+        assert!(timeout(BRIEFLY, other).await.is_err());
+        let expected = counts(&[("greedy", 48 + 4), ("other", 16 + 4)]);
+        assert_eq!(*received.lock().expect("counts"), expected);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn commands_of_one_namespace_leave_some_to_others() {
+        let (cluster, received) = silent();
+        let run = |namespace: &'static str| {
+            let limit = Duration::from_secs(3_600);
+            cluster.exec(namespace, "game-1", "game", vec!["true".to_owned()], limit)
+        };
+        let mut greedy = std::pin::pin!(join_all((0..300).map(|_| run("greedy"))));
+        assert!(timeout(BRIEFLY, &mut greedy).await.is_err());
+        let other = join_all((0..300).map(|_| run("other")));
+        assert!(timeout(BRIEFLY, other).await.is_err());
+        let expected = counts(&[("greedy", 192 + 4), ("other", 64 + 4)]);
+        assert_eq!(*received.lock().expect("counts"), expected);
+    }
+
+    /// A cluster whose API server answers each request with this code and object.
+    fn answering(code: u16, object: &serde_json::Value) -> Cluster {
+        let text = object.to_string();
+        let server = tower::service_fn(move |_: Request<Body>| {
+            let body = Body::from(text.clone().into_bytes());
+            let response = Response::builder().status(code).body(body);
+            std::future::ready(Ok::<_, Infallible>(response.expect("a response")))
+        });
+        Cluster::new(Client::new(server, "games"))
+    }
+
+    /// Whoever may change a Job decides how long it is.
+    #[tokio::test]
+    async fn a_job_is_read_as_a_long_text_up_to_a_limit() {
+        for (length, is_long, expected) in [
+            (1_000, false, None),
+            (1 << 20, true, None),
+            (3 << 20, true, Some("job check: it is longer than 2048 KiB")),
+        ] {
+            let job =
+                json!({"metadata": {"name": "check", "uid": "u"}, "spec": "x".repeat(length)});
+            let limits = Arc::new(CallLimits::default());
+            let mut permit = limits.enter("games").await;
+            let read = answering(200, &job).job("games", "check", &mut permit).await;
+            assert_eq!(limits.long.taken() == 1, is_long, "{length} bytes");
+            assert_eq!(read.err().map(String::from).as_deref(), expected, "{length} bytes");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_message_of_a_refused_request_is_cut() {
+        let message = format!("Invalid value: {}", "x".repeat(1 << 20));
+        let refusal = json!({
+            "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 422,
+            "reason": "Invalid", "message": message,
+        });
+        let cluster = answering(422, &refusal);
+        let why = cluster.patch_pod("games", "game-1", "{}".to_owned()).await.err();
+        assert_eq!(why.map(|it| it.len()), Some(MAX_MESSAGE + 3));
     }
 }

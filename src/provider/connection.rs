@@ -350,3 +350,71 @@ impl AsyncWrite for MeteredStream {
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::provider::call_permit::CallLimits;
+
+    /// A task that cannot be aborted at once, because it is busy, still uses memory.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_connection_counts_as_a_call_until_its_last_task_is_gone() {
+        let limits = Arc::new(CallLimits::default());
+        let permit = limits.enter("games").await;
+        let tasks = OwnTasks::new(permit.share());
+        let (begun, has_begun) = tokio::sync::oneshot::channel();
+        let (go, gate) = std::sync::mpsc::channel::<()>();
+        tasks.0.spawn(async move {
+            let _ = begun.send(());
+            let _ = gate.recv();
+        });
+        has_begun.await.expect("the task runs");
+        drop((permit, tasks));
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert_eq!(limits.calls.taken(), 1);
+        drop(go);
+        let released = async {
+            while limits.calls.taken() > 0 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let released = tokio::time::timeout(Duration::from_secs(10), released).await;
+        released.expect("the permit is released");
+    }
+
+    /// A server can make a client send as much as it sends itself: pings have replies.
+    #[tokio::test]
+    async fn what_is_sent_to_a_server_is_bounded() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let connected = tokio::join!(TcpStream::connect(address), listener.accept());
+        let (stream, (mut server, _)) =
+            (connected.0.expect("a client"), connected.1.expect("a server"));
+        let mut stream = MeteredStream { stream, meter: Arc::default() };
+        let reading = tokio::spawn(async move {
+            let mut received = 0;
+            let mut buffer = [0; 65_536];
+            while let Ok(read @ 1..) = server.read(&mut buffer).await {
+                received += read;
+            }
+            received
+        });
+        let piece = vec![0; 1 << 10];
+        let mut sent = 0;
+        let error = loop {
+            match stream.write_all(&piece).await {
+                Ok(()) => sent += piece.len() as u64,
+                Err(error) => break error.to_string(),
+            }
+            assert!(sent <= SENT, "{sent} bytes");
+        };
+        assert_eq!((sent, error.as_str()), (SENT, "more than 4 MiB were sent to the server"));
+        drop(stream);
+        reading.await.expect("the server");
+    }
+}

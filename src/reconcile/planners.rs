@@ -20,6 +20,9 @@ const LARGE_PLANS: Capacity = Capacity { shared: 2, per_namespace: 1, reserved: 
 /// The threads that make plans. They end when this value is dropped.
 pub(crate) struct Planners {
     large: NamespaceLimiter,
+    /// How many plans were made on the threads of their callers.
+    #[cfg(test)]
+    inline: std::sync::atomic::AtomicUsize,
     /// None only while `Planners` is being dropped.
     threads: Option<Runtime>,
 }
@@ -31,13 +34,25 @@ impl Planners {
             .thread_name("plans")
             .worker_threads(available_parallelism().map_or(1, usize::from))
             .build()?;
-        Ok(Self { large: NamespaceLimiter::new(LARGE_PLANS), threads: Some(threads) })
+        Ok(Self {
+            large: NamespaceLimiter::new(LARGE_PLANS),
+            #[cfg(test)]
+            inline: Default::default(),
+            threads: Some(threads),
+        })
     }
 
     /// Makes plans on the caller's thread, for tests that stop the clock: it would advance during a plan on another one.
     #[cfg(test)]
     pub(crate) fn inline() -> Self {
-        Self { large: NamespaceLimiter::new(LARGE_PLANS), threads: None }
+        let large = NamespaceLimiter::new(LARGE_PLANS);
+        Self { large, inline: Default::default(), threads: None }
+    }
+
+    /// How many plans were made since [`Self::inline`].
+    #[cfg(test)]
+    pub(crate) fn made(&self) -> usize {
+        self.inline.load(std::sync::atomic::Ordering::Relaxed)
     }
 
     /// Runs a plan that takes much memory: at most one of each namespace at a time.
@@ -57,7 +72,10 @@ impl Planners {
     ) -> T {
         let Some(threads) = &self.threads else {
             #[cfg(test)]
-            return work();
+            {
+                self.inline.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                return work();
+            }
             #[cfg(not(test))]
             return pending().await;
         };

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tracing::warn;
 
 use super::refused::requeue_after;
 use crate::reconcile::apply::events::{EventRecorder, PendingEvent, Regarding};
 use crate::runtime::fair::{Capacity, NamespaceLimiter};
+use crate::runtime::log_limiter::log_limited;
 use crate::runtime::objects::{Kind, ObjectKey};
 use crate::runtime::queue::Requeue;
 use crate::runtime::reflector::Unreadable;
@@ -93,7 +93,12 @@ impl UnreadableReporter {
             Ok(()) | Err(Refusal::NotFound(_)) => Requeue::Settled(None),
             Err(refusal) => {
                 if let Refusal::Rejected(_) = refusal {
-                    warn!(object = %key, %refusal, "cannot write the condition of an object that cannot be decoded");
+                    log_limited!(
+                        warn,
+                        object = %key,
+                        %refusal,
+                        "cannot write the condition of an object that cannot be decoded"
+                    );
                 }
                 requeue_after(&refusal)
             }

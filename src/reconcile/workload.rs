@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::time::Instant;
-use tracing::{debug, info, warn};
+use tracing::debug;
 
 use super::Shared;
 use super::world::{MemorySnapshot, NotPlanned, world};
 use crate::kinds::{Cache, Whole};
 use crate::reconcile::apply::{Memory, Target, WorkloadLabels, instant};
 use crate::runtime::control::Control;
+use crate::runtime::log_limiter::log_limited;
 use crate::runtime::objects::{ObjectKey, Written};
 use crate::runtime::queue::{Reconciled, Requeue};
 use crate::runtime::reflector::{Reflector, Unreadable};
@@ -61,7 +62,8 @@ impl<K: Planned> Workloads<K> {
         if self.is_new(&key, &known)
             && let Err(error) = cache.see_current_sets().await
         {
-            warn!(error = %with_causes(&error), "cannot compare the SidecarSets with the API server");
+            let error = with_causes(&error);
+            log_limited!(warn, %error, "cannot compare the SidecarSets with the API server");
             return Requeue::Retry(None).into();
         }
         let Some(workload) = self.reflector.get(&key) else {
@@ -183,7 +185,8 @@ impl<K: Planned> Workloads<K> {
         let took = planning.took;
         self.shared.metrics.planned(K::KIND, took);
         if took > SLOW_PLAN {
-            warn!(
+            log_limited!(
+                warn,
                 ?took,
                 "planning is slow: this process has too little CPU for its number of pods"
             );
@@ -208,7 +211,7 @@ impl<K: Planned> Workloads<K> {
         let remembered = self.memories().remove(key);
         if let Some(remembered) = remembered {
             forget(&self.shared.cache, &key.namespace, &remembered.uid);
-            info!("the workload was deleted");
+            log_limited!(info, "the workload was deleted");
         }
     }
 

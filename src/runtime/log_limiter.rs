@@ -10,6 +10,19 @@ const BURST: u32 = 10;
 /// The time after which one more line may be written.
 const REFILL_INTERVAL: Duration = Duration::from_secs(10);
 
+/// Writes a log line at this level, unless the same place has written too many of late. The field `suppressed` counts
+/// the lines that were not written since the last one.
+macro_rules! log_limited {
+    ($level:ident, $($fields_and_message:tt)+) => {{
+        static LIMIT: $crate::runtime::log_limiter::LogLimiter =
+            $crate::runtime::log_limiter::LogLimiter::new();
+        if let Some(suppressed) = LIMIT.admit() {
+            tracing::$level!(suppressed, $($fields_and_message)+);
+        }
+    }};
+}
+pub(crate) use log_limited;
+
 /// Limits how often one message is logged.
 #[derive(Debug, Default)]
 pub(crate) struct LogLimiter(Mutex<State>);

@@ -10,7 +10,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use gamekeeper_core::observed::{Claim, InPlaceRecord, Pod};
+use gamekeeper_core::api::{Argument, CanaryStep, CanaryStrategy, HookRunStatus, Metric};
+use gamekeeper_core::observed::{Claim, InPlaceRecord, Pod, Resize};
 
 /// Limits on the memory of cached objects, in bytes.
 #[derive(Clone, Copy, Debug)]
@@ -126,19 +127,24 @@ pub(crate) fn of_pod(pod: &Pod) -> usize {
         let status = it.status.as_ref();
         let status =
             status.map_or(0, |it| it.image.len() + it.image_id.len() + it.container_id.len());
-        size_of_val(it) + it.name.len() + it.image.len() + status + ENTRY
+        size_of_val(it) + it.name.len() + it.image.len() + it.resources.len() + status + ENTRY
     });
     let postponed = pod.postponed.iter().flat_map(|it| it.iter());
     let postponed = pairs(&mut postponed.map(|(key, value)| (key.len(), value.len())));
     let first = pod.first_status.iter().flat_map(|it| &it.container_ids);
     let first: usize = first.map(|it| it.len() + 32).sum();
     let texts = [&pod.controller, &pod.node, &pod.pod_ip, &pod.host_ip];
+    let resize = match &pod.resize {
+        Resize::Deferred(why) | Resize::Infeasible(why) => why.len(),
+        Resize::Settled | Resize::InProgress => 0,
+    };
     size_of::<Pod>()
         + pod.namespace.len()
         + pod.name.len()
         + pod.uid.len()
         + texts.map(text).iter().sum::<usize>()
         + pod.ended_at_once.as_ref().map_or(0, |it| it.len())
+        + resize
         + labels
         + marks.sum::<usize>()
         + containers.sum::<usize>()
@@ -171,6 +177,25 @@ pub(crate) fn of_claim(claim: &Claim) -> usize {
     size_of::<Claim>() + names + owners.sum::<usize>() + 4 * ENTRY
 }
 
+/// The memory of canary steps, beyond the length of their text.
+pub(crate) fn of_steps(canary: &CanaryStrategy) -> usize {
+    canary.steps.capacity() * size_of::<CanaryStep>()
+}
+
+/// The memory of the arguments and metrics of a hook, beyond the length of their text, which may be as short as their
+/// names.
+pub(crate) fn of_hook(args: &[Argument], metrics: &[Metric]) -> usize {
+    size_of_val(args) + size_of_val(metrics)
+}
+
+/// The memory of the results in the status of a run, beyond the length of their text: an item may be as short as `{}`, and
+/// no schema limits how many there are.
+pub(crate) fn of_results(status: &HookRunStatus) -> usize {
+    let results = &status.metric_results;
+    let measurements = results.iter().map(|it| size_of_val(&*it.measurements));
+    size_of_val(&**results) + measurements.sum::<usize>()
+}
+
 /// The memory of the lists and maps in an object's metadata, beyond the length of their text.
 pub(crate) fn of_metadata(meta: &ObjectMeta) -> usize {
     let labels = meta.labels.as_ref().map_or(0, |it| it.len());
@@ -183,8 +208,30 @@ pub(crate) fn of_metadata(meta: &ObjectMeta) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gamekeeper_core::observed::ClaimOwner;
 
     const MIB: usize = 1 << 20;
+
+    /// Each owner of a claim is a key of the index, and may be as short as its uid.
+    #[test]
+    fn the_owners_of_a_claim_are_counted() {
+        let owner = ClaimOwner {
+            kind: String::new(),
+            name: String::new(),
+            uid: "u".to_owned(),
+            controller: false,
+        };
+        let claim = |owners: usize| Claim {
+            namespace: "games".to_owned(),
+            name: "data-world-0".to_owned(),
+            uid: "uid".to_owned(),
+            resource_version: 1,
+            terminating: false,
+            owners: vec![owner.clone(); owners],
+        };
+        let counted = of_claim(&claim(10_000)) - of_claim(&claim(0));
+        assert!(counted >= 10_000 * (size_of::<ClaimOwner>() + 3 * ENTRY), "{counted}");
+    }
 
     #[test]
     fn a_namespace_is_limited_and_small_ones_are_kept_whatever_others_use() {

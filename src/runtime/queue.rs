@@ -21,11 +21,12 @@ use futures::FutureExt;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
-use tracing::{Instrument, error, error_span};
+use tracing::{Instrument, error_span};
 
 use self::stats::QueueStats;
 use crate::runtime::fair::{Capacity, NamespaceLimiter, Permit, RoundRobin};
 use crate::runtime::jitter::jittered;
+use crate::runtime::log_limiter::log_limited;
 use crate::runtime::objects::ObjectKey;
 
 pub(crate) use stats::Queues;
@@ -331,7 +332,7 @@ where
         let reconcile = async move {
             match reconciling.await {
                 Ok(reconciled) => completion.set(reconciled.into()),
-                Err(_) => error!("reconcile panicked; retrying"),
+                Err(_) => log_limited!(error, "reconcile panicked; retrying"),
             }
         };
         reconciles.spawn(reconcile.instrument(span));

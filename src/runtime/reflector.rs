@@ -8,13 +8,12 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
-use tracing::{error, warn};
 
 use super::control::Control;
 use super::memory::MemoryUse;
 use super::store::{Cached, Store, Transition};
 use super::watch::{Change, Identity, Object, Source, version_number};
-use crate::runtime::log_limiter::LogLimiter;
+use crate::runtime::log_limiter::log_limited;
 use crate::runtime::objects::ObjectKey;
 
 /// How an object's new state was observed.
@@ -109,6 +108,12 @@ impl<T: Cached> Reflector<T> {
             wanted.extend(namespaces);
             wanted.len() > before
         });
+    }
+
+    /// The number of the list that callers wait for, and the namespaces to list again.
+    #[cfg(test)]
+    pub(crate) fn wanted(&self) -> (u64, BTreeSet<String>) {
+        (*self.wanted.borrow(), self.namespaces.borrow().clone())
     }
 
     /// The store. The guard must not be held across an await.
@@ -251,7 +256,7 @@ impl<T: Cached> Reflector<T> {
             // A list of everything that has started meanwhile has not applied what this one contained.
             let is_disturbed = self.progress.borrow().started != started;
             if let Err(error) = &listed {
-                warn!(namespace, %error, "cannot list the objects of a namespace");
+                log_limited!(warn, namespace, %error, "cannot list the objects of a namespace");
             }
             if listed.is_err() || is_disturbed {
                 recent.remove(&namespace);
@@ -315,10 +320,7 @@ pub(crate) fn unreadable_in<'u>(
 }
 
 fn over_budget(key: &ObjectKey, identity: &Identity, why: String) -> Unreadable {
-    static LOG: LogLimiter = LogLimiter::new();
-    if let Some(suppressed) = LOG.admit() {
-        warn!(object = %key, why, suppressed, "an object is not kept");
-    }
+    log_limited!(warn, object = %key, why, "an object is not kept");
     Unreadable::new(identity, why, true)
 }
 
@@ -482,11 +484,8 @@ impl<'r, T: Cached, C, R: Fn(&Routed<T>)> Feed<'r, T, C, R> {
         let converted = (self.convert)(previous.as_deref(), origin, identity, object);
         converted.map_err(|error| {
             let unreadable = Unreadable::new(identity, error.to_string(), false);
-            static LOG: LogLimiter = LogLimiter::new();
-            if let Some(suppressed) = LOG.admit() {
-                let reason = &unreadable.reason;
-                error!(object = %key, reason, suppressed, "cannot decode an object; ignoring it");
-            }
+            let reason = &unreadable.reason;
+            log_limited!(error, object = %key, reason, "cannot decode an object; ignoring it");
             unreadable
         })
     }

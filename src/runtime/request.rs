@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use http::{Method, Request, StatusCode, header};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Bytes;
 use kube::Client;
 use kube::client::Body;
@@ -14,14 +15,23 @@ use tokio::time::{Instant, timeout};
 
 use crate::runtime::fair::{SendBefore, TooLate};
 use gamekeeper_core::api::names::FIELD_MANAGER;
+use gamekeeper_core::text::truncate;
 pub(crate) use gamekeeper_core::write::Content;
 
 /// The timeout of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// The longest response that is read, in bytes: longer than any object. What clients create decides how long a list is.
+const MAX_RESPONSE: usize = 16 << 20;
+/// The longest message of a refusal, in characters. The API server quotes what it refuses, however long that is, and
+/// refusals are remembered, logged and shown in conditions and events.
+const MAX_MESSAGE: usize = 2_000;
 const JSON: &str = "application/json";
 /// The Accept header for responses that contain only metadata.
 const ACCEPT_METADATA: &str =
     "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+/// The same for lists.
+const ACCEPT_LIST_OF_METADATA: &str =
+    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 
 /// The body of a request.
 enum Payload {
@@ -190,8 +200,34 @@ impl Requests {
     /// Reads an object, and returns those of its fields that `T` has. This is a quorum read, unless
     /// the path has a resourceVersion.
     pub(crate) async fn read<T: DeserializeOwned>(&self, path: &str) -> Result<T, Refusal> {
-        let exchange = self.exchange(Method::GET, path, JSON, Payload::Object(Vec::new()));
-        let body = exchange.await?;
+        self.read_within(path, JSON, MAX_RESPONSE).await
+    }
+
+    /// The same, for a list of which only the metadata of its objects are read.
+    pub(crate) async fn read_list_of_metadata<T: DeserializeOwned>(
+        &self,
+        path: &str,
+    ) -> Result<T, Refusal> {
+        self.read_within(path, ACCEPT_LIST_OF_METADATA, MAX_RESPONSE).await
+    }
+
+    /// The same, unless the response is longer than `max` bytes. Many may be read at a time.
+    pub(crate) async fn read_short<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        max: usize,
+    ) -> Result<T, Refusal> {
+        self.read_within(path, JSON, max).await
+    }
+
+    async fn read_within<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        accept: &str,
+        max: usize,
+    ) -> Result<T, Refusal> {
+        let nothing = Payload::Object(Vec::new());
+        let body = self.exchange(Method::GET, path, accept, nothing, max).await?;
         serde_json::from_slice(&body).map_err(|error| Refusal::Rejected(error.to_string()))
     }
 
@@ -281,7 +317,7 @@ impl Requests {
     }
 
     async fn send(&self, method: Method, path: &str, payload: Payload) -> RequestResult {
-        let exchange = self.exchange(method, path, ACCEPT_METADATA, payload);
+        let exchange = self.exchange(method, path, ACCEPT_METADATA, payload, MAX_RESPONSE);
         Ok(metadata(&exchange.await?))
     }
 
@@ -297,18 +333,19 @@ impl Requests {
             Reads::Metadata => ACCEPT_METADATA,
             Reads::Object => JSON,
         };
-        let body = self.exchange(method, path, accept, payload).await?;
+        let body = self.exchange(method, path, accept, payload, MAX_RESPONSE).await?;
         let object = serde_json::from_slice(&body).unwrap_or_default();
         Ok(Stored { metadata: metadata(&body), object })
     }
 
-    /// Sends a request, and returns the body of the response.
+    /// Sends a request, and returns the body of the response, unless it is longer than `max` bytes.
     async fn exchange(
         &self,
         method: Method,
         path: &str,
         accept: &str,
         payload: Payload,
+        max: usize,
     ) -> Result<Bytes, Refusal> {
         let is_patch = method == Method::PATCH;
         let (content_type, body) = payload.into_parts();
@@ -325,7 +362,7 @@ impl Requests {
         let exchange = async {
             let response = self.client.send(request).await?;
             let (head, body) = response.into_parts();
-            Ok::<_, kube::Error>((head, body.collect_bytes().await?))
+            Ok::<_, kube::Error>((head, Limited::new(body, max).collect().await))
         };
         let (head, body) = timeout(REQUEST_TIMEOUT, exchange)
             .await
@@ -336,6 +373,11 @@ impl Requests {
                 kube::Error::Service(error) if error.is::<TooLate>() => Refusal::Late(TooLate),
                 error => unavailable(error.to_string()),
             })?;
+        let body = body.map_err(|error| match error.is::<LengthLimitError>() {
+            true => Refusal::Rejected(format!("the response is longer than {} MiB", max >> 20)),
+            false => unavailable(error.to_string()),
+        })?;
+        let body = body.to_bytes();
         if head.status.is_success() {
             return Ok(body);
         }
@@ -379,7 +421,7 @@ impl Refusal {
         is_patch: bool,
         after: Option<Duration>,
     ) -> Self {
-        let message = status.message.clone();
+        let message = truncate(&status.message, MAX_MESSAGE);
         match code {
             StatusCode::CONFLICT if status.reason == "AlreadyExists" => {
                 Refusal::AlreadyExists(message)
@@ -424,6 +466,44 @@ mod tests {
     fn refusal(code: u16, status: Value, is_patch: bool) -> Refusal {
         let status = serde_json::from_value(status).unwrap();
         Refusal::from_response(StatusCode::from_u16(code).unwrap(), status, is_patch, None)
+    }
+
+    /// The API server quotes an invalid value of any length.
+    #[test]
+    fn the_message_of_a_refusal_is_cut() {
+        let message = format!("Invalid value: {}", "x".repeat(1 << 20));
+        for (code, reason) in [
+            (409, "AlreadyExists"),
+            (409, "Conflict"),
+            (404, "NotFound"),
+            (422, "Invalid"),
+            (403, "Forbidden"),
+            (429, "TooManyRequests"),
+            (503, "ServiceUnavailable"),
+        ] {
+            let status = json!({"message": message, "reason": reason});
+            let shown = refusal(code, status, false).to_string();
+            assert!(shown.contains("Invalid value: xxx") && shown.ends_with("..."), "{code}");
+            assert!(shown.len() < 2_100, "{code}: {} bytes", shown.len());
+        }
+    }
+
+    /// Clients decide how long a list is.
+    #[tokio::test]
+    async fn a_response_that_is_too_long_is_not_read() {
+        let server = tower::service_fn(|request: Request<Body>| {
+            let length = if request.uri().path() == "/long" { 3 << 20 } else { 1 << 20 };
+            let text = format!("\"{}\"", "x".repeat(length - 2));
+            std::future::ready(Ok::<_, std::convert::Infallible>(http::Response::new(Body::from(
+                text.into_bytes(),
+            ))))
+        });
+        let requests = Requests::new(Client::new(server, "games"));
+        let read = requests.read_short::<String>("/short", 1 << 20).await;
+        assert_eq!(read.map(|it| it.len()), Ok((1 << 20) - 2));
+        let long = requests.read_short::<String>("/long", 1 << 20).await;
+        let why = "the response is longer than 1 MiB".to_owned();
+        assert_eq!(long, Err(Refusal::Rejected(why)));
     }
 
     #[test]

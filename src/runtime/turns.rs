@@ -182,4 +182,24 @@ mod tests {
         assert_eq!(methods.len(), 103);
         assert!(!methods.contains(&Method::DELETE));
     }
+
+    /// A response without an end would otherwise occupy a stream of the connection that is not counted.
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_is_in_use_until_the_response_is_read() {
+        let server = service_fn(|_: Request<()>| async {
+            Ok::<_, Infallible>(Response::new(String::from("a response")))
+        });
+        let service = TurnsLayer(Arc::default()).layer(server);
+        let call = || {
+            let response = service.clone().oneshot(request(Method::POST, "games", None));
+            tokio::time::timeout(Duration::from_secs(1), response)
+        };
+        let mut unread = Vec::new();
+        while let Ok(response) = call().await {
+            unread.push(response.expect("a response"));
+            assert!(unread.len() < 100);
+        }
+        unread.pop();
+        assert!(call().await.is_ok());
+    }
 }

@@ -18,12 +18,11 @@ use kube::core::Status;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 use tokio::time::timeout;
-use tracing::warn;
 
 use super::metrics::{AdmissionMetrics, RequestLabels};
 use super::review::{AdmissionRequest, concerns_spec};
 use crate::runtime::fair::{Capacity, NamespaceLimiter};
-use crate::runtime::log_limiter::LogLimiter;
+use crate::runtime::log_limiter::log_limited;
 use gamekeeper_core::admission::{Finding, is_dns_label};
 use gamekeeper_core::api::names::{MAX_NAME, claim_template_name};
 
@@ -74,7 +73,6 @@ pub(super) struct DryRun {
     by_caller: NamespaceLimiter,
     by_namespace: NamespaceLimiter,
     metrics: AdmissionMetrics,
-    log: LogLimiter,
 }
 
 impl DryRun {
@@ -85,7 +83,6 @@ impl DryRun {
             by_caller: NamespaceLimiter::new(PER_CALLER),
             by_namespace: NamespaceLimiter::new(PER_NAMESPACE),
             metrics,
-            log: LogLimiter::default(),
         }
     }
 
@@ -103,9 +100,7 @@ impl DryRun {
         };
         self.metrics.dry_run(RequestLabels::of(request), outcome);
         checked.unwrap_or_else(|why| {
-            if let Some(suppressed) = self.log.admit() {
-                log_undecided(request, &why, suppressed);
-            }
+            log_undecided(request, &why);
             DryRunFindings::default()
         })
     }
@@ -167,19 +162,19 @@ impl DryRun {
 }
 
 /// Logs that a template was not validated. Any caller of the port may have written the request.
-fn log_undecided(request: &AdmissionRequest, why: &Undecided, suppressed: u32) {
+fn log_undecided(request: &AdmissionRequest, why: &Undecided) {
     let text = |pointer| request.object.pointer(pointer).and_then(Value::as_str);
     let kind = cut(text("/kind").unwrap_or_default());
     let name = cut(text("/metadata/name").unwrap_or_default());
     let namespace = cut(&request.namespace);
     let why = why.to_string();
     let why = cut(&why);
-    warn!(
+    log_limited!(
+        warn,
         kind,
         namespace,
         name,
         why,
-        suppressed,
         "admitting a pod template without the API server's verdict"
     );
 }

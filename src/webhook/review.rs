@@ -1,5 +1,6 @@
 //! One review, from the request to the response. Pure.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -14,10 +15,14 @@ use gamekeeper_core::admission::{
 };
 use gamekeeper_core::api::{GROUP, SidecarSet};
 use gamekeeper_core::hook_run::ExecNamespaces;
+use gamekeeper_core::text::truncate;
 
 /// Longer warnings are cut: the API server limits their total length.
 const MAX_WARNING: usize = 500;
 const MAX_WARNINGS: usize = 8;
+/// Errors quote what users wrote, which may be long, and there may be one for each of thousands of containers.
+const MAX_ERROR: usize = 1_000;
+const MAX_ERRORS: usize = 50;
 
 #[derive(Debug, Deserialize)]
 pub(super) struct AdmissionReview {
@@ -126,25 +131,27 @@ fn findings(object: &Value, templates: &Templates, dry_run: &[Finding]) -> Vec<F
 
 /// Turns findings that the stored object already has into warnings.
 fn downgrade_old(findings: &mut [Finding], old: &[Finding]) {
+    let old: HashSet<&Finding> = old.iter().collect();
     for finding in findings {
-        if old.contains(finding) {
+        if old.contains(&*finding) {
             *finding = finding.clone().as_warning();
         }
     }
 }
 
 fn warning(finding: &Finding) -> String {
-    let text = finding.to_string();
-    match text.char_indices().nth(MAX_WARNING) {
-        Some((end, _)) => format!("{}...", &text[..end]),
-        None => text,
-    }
+    truncate(&finding.to_string(), MAX_WARNING)
 }
 
 /// A refusal in the format of the API server, so that kubectl prints it like the API server's own refusals.
 fn refusal(object: &Value, errors: &[Finding]) -> Value {
-    let messages: Vec<String> = errors.iter().map(Finding::to_string).collect();
-    let cause = |error: &Finding| json!({"reason": "FieldValueInvalid", "message": error.message, "field": error.field});
+    let shown = &errors[..errors.len().min(MAX_ERRORS)];
+    let cut = |text: &str| truncate(text, MAX_ERROR);
+    let mut messages: Vec<String> = shown.iter().map(|error| cut(&error.to_string())).collect();
+    if errors.len() > MAX_ERRORS {
+        messages.push(format!("and {} more", errors.len() - MAX_ERRORS));
+    }
+    let cause = |error: &Finding| json!({"reason": "FieldValueInvalid", "message": cut(&error.message), "field": cut(&error.field)});
     json!({
         "status": "Failure",
         "code": 422,
@@ -154,7 +161,7 @@ fn refusal(object: &Value, errors: &[Finding]) -> Value {
             "group": GROUP,
             "kind": object["kind"],
             "name": object["metadata"]["name"],
-            "causes": errors.iter().map(cause).collect::<Vec<_>>(),
+            "causes": shown.iter().map(cause).collect::<Vec<_>>(),
         },
     })
 }

@@ -264,6 +264,32 @@ fn a_long_warning_is_truncated() {
     assert_eq!(response.warnings[0].chars().count(), 503);
 }
 
+#[test]
+fn a_refusal_of_a_long_object_is_short() {
+    let metric = |number: usize| {
+        json!({"name": format!("m-{number}"), "successCondition": BAD, "interval": "x".repeat(100_000),
+            "provider": {"web": {"url": "http://game"}}})
+    };
+    let metrics: Vec<Value> = (0..32).map(metric).collect();
+    let containers: Vec<Value> =
+        (0..200).map(|it| json!({"name": format!("{it}{}", "A".repeat(100_000))})).collect();
+    let hooks =
+        json!({"kind": "HookTemplate", "metadata": {"name": "a"}, "spec": {"metrics": metrics}});
+    let workload = json!({
+        "kind": "GameDeployment", "metadata": {"name": "a"},
+        "spec": {
+            "selector": {"matchLabels": {"app": "game"}},
+            "template": {"metadata": {"labels": {"app": "game"}}, "spec": {"containers": containers}},
+        },
+    });
+    for object in [hooks, workload] {
+        let response = reviewed("CREATE", object, Value::Null);
+        assert!(!response.allowed);
+        let length = response.into_review().to_string().len();
+        assert!((1_000..250_000).contains(&length), "{length} bytes");
+    }
+}
+
 const LIFETIME: Duration = Duration::from_secs(900);
 
 fn names() -> Vec<String> {
@@ -332,25 +358,38 @@ fn invalid_certificates_in_a_secret_are_ignored() {
 }
 
 async fn post(address: &str, bundle: &str, review: &Value) -> Result<(u16, Value), reqwest::Error> {
+    post_to(&format!("{address}/validate"), bundle, review).await
+}
+
+async fn post_to(url: &str, bundle: &str, review: &Value) -> Result<(u16, Value), reqwest::Error> {
     let authorities = reqwest::Certificate::from_pem_bundle(bundle.as_bytes()).expect("a bundle");
     let client = reqwest::Client::builder()
         .tls_certs_only(authorities)
         .no_proxy()
         .build()
         .expect("a client");
-    let response = client.post(format!("{address}/validate")).json(review).send().await?;
+    let response = client.post(url).json(review).send().await?;
     let status = response.status().as_u16();
     Ok((status, response.json().await.unwrap_or_default()))
 }
 
 /// Starts a webhook without HookTemplates; returns its address.
 async fn start_webhook(certificate: &Arc<ServingCertificate>, metrics: AdmissionMetrics) -> String {
+    start_webhook_with(certificate, metrics, unused_client()).await
+}
+
+/// The same, with this client for dry runs.
+async fn start_webhook_with(
+    certificate: &Arc<ServingCertificate>,
+    metrics: AdmissionMetrics,
+    client: Client,
+) -> String {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let port = listener.local_addr().expect("an address").port();
     let reviewer = Reviewer {
         evaluation: EvaluationPool::start().expect("threads"),
-        dry_run: DryRun::new(unused_client(), "own".into(), AdmissionMetrics::default()),
+        dry_run: DryRun::new(client, "own".into(), AdmissionMetrics::default()),
         places: NamespaceLimiter::new(super::server::PLACES),
         metrics,
         scope: None,
@@ -433,5 +472,34 @@ fn unknown_kinds_and_operations_share_a_series_and_the_expiry_is_exported() {
         "gamekeeper_admission_certificate_expiry_timestamp_seconds 1800000000.0",
     ] {
         assert!(page.contains(line), "{line}\n{page}");
+    }
+}
+
+/// Pods of other controllers wait for an answer, which depends on the sets alone.
+#[tokio::test]
+async fn a_pod_is_answered_before_namespaces_are_listed() {
+    let certificate = Arc::new(ServingCertificate::default());
+    let address = start_webhook(&certificate, AdmissionMetrics::default()).await;
+    let certificates = new_certificates(Timestamp::now());
+    certificate.set(certificates.current.serving_key().expect("a key"));
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {}});
+    let review = json!({"request": {"uid": "7", "operation": "CREATE", "object": pod}});
+    let url = format!("{address}/inject");
+    let (status, body) = post_to(&url, &certificates.bundle(), &review).await.expect("a response");
+    assert_eq!((status, &body["response"]["allowed"]), (200, &json!(true)));
+}
+
+/// Maps take many times the length of their text.
+#[tokio::test]
+async fn a_review_that_would_fill_the_memory_is_not_parsed() {
+    let certificate = Arc::new(ServingCertificate::default());
+    let address = start_webhook(&certificate, AdmissionMetrics::default()).await;
+    let certificates = new_certificates(Timestamp::now());
+    certificate.set(certificates.current.serving_key().expect("a key"));
+    for (maps, expected) in [(10_000, 200), (120_000, 503)] {
+        let object = json!({"kind": "Other", "spec": vec![json!({}); maps]});
+        let review = json!({"request": {"uid": "7", "operation": "CREATE", "object": object}});
+        let answer = post(&address, &certificates.bundle(), &review).await;
+        assert_eq!(answer.expect("a response").0, expected, "{maps} maps");
     }
 }

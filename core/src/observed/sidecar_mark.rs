@@ -112,6 +112,13 @@ mod tests {
     }
 
     #[test]
+    fn a_pod_has_a_limited_number_of_marks() {
+        let mark = || r#"{"at":"log-1","in":["log"]}"#.to_owned();
+        let annotations = (0..3 * MAX_MARKS).map(|set| (mark_key(&format!("set-{set}")), mark()));
+        assert_eq!(sidecar_marks(&annotations.collect()).len(), MAX_MARKS);
+    }
+
+    #[test]
     fn a_patch_tests_the_text_of_a_mark_that_another_client_has_formatted() {
         for text in [
             r#"{"at": "log-1", "in": ["log"]}"#,

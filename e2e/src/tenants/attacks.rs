@@ -66,6 +66,7 @@ attacks![
     records_of_many_maps,
     claims_with_many_owners,
     runs_that_fill_the_caches,
+    budgets_with_long_selectors,
     reviews_from_many_addresses,
 ];
 

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use judge::Event;
 use judge::object::text;
 
-use super::{Stage, VICTIM};
+use super::{HealthProbes, Stage, VICTIM};
 
 /// Histogram of the durations of a GameDeployment's reconciles.
 const RECONCILES: &str = "bkbcs_gamedeployment_reconcile_duration_seconds_bucket{";
@@ -23,6 +23,7 @@ pub struct MeasurementStart {
     started: Instant,
     busy: [Duration; 2],
     reconciles: Reconciles,
+    health: HealthProbes,
 }
 
 /// The result of a measurement. Each pair of durations is `[p50, p99]`.
@@ -40,6 +41,8 @@ pub struct Figures {
     pub reconcile: [Duration; 2],
     /// Writes in the victim's namespace, from the API server's receipt of the request to its response.
     pub write: [Duration; 2],
+    /// The slowest probe of /healthz.
+    pub health: Duration,
     /// How many processors the operator and the API server used on average, in this order.
     pub busy: [f64; 2],
 }
@@ -52,11 +55,13 @@ impl Stage {
             started: Instant::now(),
             busy: self.processor_time()?,
             reconciles: self.reconciles().await?,
+            health: self.probe_health()?,
         })
     }
 
     /// Ends a measurement.
-    pub async fn figures(&self, start: &MeasurementStart) -> Result<Figures> {
+    pub async fn figures(&self, start: MeasurementStart) -> Result<Figures> {
+        let health = start.health.slowest()?;
         let events = self.plane.audit.writes(VICTIM)?;
         let [hooks, deliveries, operator] =
             hook_times(&events, start.moment, &self.deliveries.by_name());
@@ -75,6 +80,7 @@ impl Stage {
         let busy = self.processor_time()?;
         Ok(Figures {
             hooks: hooks.len(),
+            health,
             write: [50, 99].map(|percent| percentile(&writes, percent)),
             busy: [0, 1].map(|i| (busy[i] - start.busy[i]).div_duration_f64(elapsed)),
             hook: [50, 99].map(|percent| percentile(&hooks, percent)),

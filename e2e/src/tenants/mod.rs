@@ -5,6 +5,7 @@
 mod attacks;
 mod deliveries;
 mod figures;
+mod health;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -16,6 +17,7 @@ use serde_json::{Value, json};
 pub use attacks::{ATTACKS, Attack};
 use deliveries::Deliveries;
 pub use figures::{Figures, MeasurementStart};
+pub use health::HealthProbes;
 
 use crate::addons::webhook::redirect_calls;
 use crate::cluster::chart::CHART;
@@ -194,6 +196,7 @@ impl Stage {
     async fn store(&self, plural: &str, object: &Value) -> Result<Option<Value>> {
         let api = match plural {
             "secrets" | "pods" | "persistentvolumeclaims" => "/api/v1",
+            "poddisruptionbudgets" => "/apis/policy/v1",
             _ => "/apis/tkex.tencent.com/v1alpha1",
         };
         let request = Request::post(format!("{api}/namespaces/{ATTACKER}/{plural}"))
@@ -206,14 +209,17 @@ impl Stage {
         }
     }
 
-    /// Deletes the attacker's workloads, HookRuns, HookTemplates, pods and claims, each kind with one request. kubectl would delete
-    /// them one by one, and take longer than the attacks.
+    /// Deletes the attacker's workloads, HookRuns, HookTemplates, pods, claims and budgets, each kind with one request.
+    /// kubectl would delete them one by one, and take longer than the attacks.
     pub async fn clear(&self) -> Result<()> {
         let api = format!("/apis/tkex.tencent.com/v1alpha1/namespaces/{ATTACKER}");
         let pods = format!("/api/v1/namespaces/{ATTACKER}/pods?gracePeriodSeconds=0");
         let collections = [
             format!("{api}/gamedeployments"),
             format!("/api/v1/namespaces/{ATTACKER}/persistentvolumeclaims"),
+            format!(
+                "/apis/policy/v1/namespaces/{ATTACKER}/poddisruptionbudgets?labelSelector=attack"
+            ),
             format!("{api}/hookruns"),
             format!("{api}/hooktemplates"),
             pods,

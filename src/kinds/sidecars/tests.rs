@@ -194,3 +194,21 @@ async fn the_first_set_makes_no_replica_unready_and_its_containers_are_injected_
     cache.set_revisions.show(1, Vec::new());
     assert!(cache.knows_sidecar_sets(), "namespaces are read one by one");
 }
+
+/// A list of all pods of a large cluster takes a minute, and all reconciles would wait for it.
+#[tokio::test(start_paused = true)]
+async fn only_the_pods_of_a_namespace_that_opens_are_listed() {
+    let cache = Cache::default();
+    let listing = crate::kinds::list_pods(Arc::clone(&cache.pods), Arc::clone(&cache.sidecars));
+    let opening = async {
+        let open = json!({"gamekeeper.tkex.tencent.com/sidecars": "enabled"});
+        cache.sidecars.put_namespace("games", Some(&namespace("games", open)));
+        cache.sidecars.put_set("log", Some(&set("log", None)));
+        sleep(Duration::from_secs(1)).await;
+    };
+    tokio::select! {
+        () = listing => {}
+        () = opening => {}
+    }
+    assert_eq!(cache.pods.wanted(), (0, ["games".to_owned()].into()));
+}

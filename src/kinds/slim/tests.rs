@@ -238,3 +238,85 @@ fn pods_that_ended_as_soon_as_they_started_are_recognized() {
         assert_eq!(why(status.clone()).as_deref(), expected, "{status}");
     }
 }
+
+/// The paths of all strings in some JSON.
+fn strings(value: &Value, path: &str, found: &mut Vec<String>) {
+    match value {
+        Value::String(_) => found.push(path.to_owned()),
+        Value::Array(items) => {
+            items
+                .iter()
+                .enumerate()
+                .for_each(|(it, item)| strings(item, &format!("{path}/{it}"), found));
+        }
+        Value::Object(fields) => {
+            for (name, field) in fields {
+                let name = name.replace('~', "~0").replace('/', "~1");
+                strings(field, &format!("{path}/{name}"), found);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Whoever may write a pod or its status chooses the length of most texts.
+#[test]
+fn each_text_of_a_pod_that_is_kept_is_counted() {
+    let mut long = pod(2, 2, "containerd://1");
+    long["metadata"]["annotations"] = json!({
+        "gamekeeper.tkex.tencent.com/in-place-record": "{}",
+        "gamekeeper.tkex.tencent.com/sidecars": "{}",
+    });
+    long["spec"]["nodeName"] = json!("node-1");
+    long["spec"]["containers"][0]["resources"] = json!({"limits": {"cpu": "1"}});
+    long["spec"]["readinessGates"] = json!([{"conditionType": "InPlaceUpdateReady"}]);
+    long["status"]["podIP"] = json!("127.9.0.4");
+    long["status"]["hostIP"] = json!("127.0.0.1");
+    let mut resizing = long.clone();
+    resizing["status"]["conditions"] = json!([{
+        "type": "PodResizePending", "status": "True", "reason": "Infeasible", "message": "no room",
+    }]);
+    let mut rejected = long.clone();
+    rejected["status"] = json!({"phase": "Failed", "reason": "OutOfcpu", "message": "full"});
+    let mut kept = 0;
+    for pod in [resizing, rejected] {
+        let mut paths = Vec::new();
+        strings(&pod, "", &mut paths);
+        let size = |pod: &Value| {
+            let pod = serde_json::from_value(pod.clone()).ok()?;
+            let slim = slim(None, Origin::Watch, pod, &mut Interner::default())?;
+            Some((format!("{slim:?}").len(), crate::runtime::memory::of_pod(&slim)))
+        };
+        let (shown, counted) = size(&pod).expect("a pod");
+        for path in paths {
+            let mut longer = pod.clone();
+            *longer.pointer_mut(&path).expect("a path") = json!("x".repeat(100_000));
+            // Some texts cannot be that long.
+            let Some((longer_shown, longer_counted)) = size(&longer) else {
+                continue;
+            };
+            let growth = longer_shown.saturating_sub(shown);
+            kept += usize::from(growth > 90_000);
+            let is_counted = growth < 500 || longer_counted >= counted + growth / 2;
+            assert!(is_counted, "{path}: {growth} more, {} counted", longer_counted - counted);
+        }
+    }
+    assert!(kept > 10, "{kept}");
+}
+
+#[test]
+fn a_reason_in_a_pods_status_is_cut() {
+    let long = "x".repeat(100_000);
+    let mut resizing = pod(2, 2, "c");
+    resizing["status"]["conditions"] = json!([{
+        "type": "PodResizePending", "status": "True", "reason": "Deferred", "message": long,
+    }]);
+    let Resize::Deferred(message) = watched(&[resizing]).resize else {
+        panic!("it is deferred");
+    };
+    assert_eq!(message.len(), MAX_REASON + 3);
+    let mut rejected = pod(2, 2, "c");
+    rejected["status"] = json!({"phase": "Failed", "reason": "OutOfcpu", "message": long});
+    let reason = watched(&[rejected]).ended_at_once.expect("a reason");
+    assert_eq!(reason.len(), MAX_REASON + 3);
+}

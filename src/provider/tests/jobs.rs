@@ -116,6 +116,11 @@ fn recorded(uid: &str) -> Option<JobReference> {
 fn call(job: Option<JobReference>) -> Call {
     let container = json!({"name": "save", "image": "save:v1"});
     let spec = json!({"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}});
+    call_with(spec, job)
+}
+
+/// A call of a metric whose Job has this spec.
+fn call_with(spec: Value, job: Option<JobReference>) -> Call {
     let metadata = json!({"annotations": {"team": "a"}});
     let provider = json!({"job": {"metadata": metadata, "spec": spec}});
     let spec = json!({"metrics": [{"name": "save", "provider": provider}]});
@@ -175,4 +180,15 @@ async fn a_job_of_another_owner_is_neither_believed_nor_deleted() {
     jobs.forge(RUN_UID);
     jobs.probe().stop(&call(None)).await.expect("stopped");
     assert!(jobs.stored.lock().expect("jobs").is_empty());
+}
+
+/// Pods that other clients create would decide what such a Job measures.
+#[tokio::test]
+async fn a_job_that_selects_pods_by_itself_is_not_created() {
+    let jobs = Arc::new(Jobs::default());
+    let spec = json!({"manualSelector": true, "selector": {"matchLabels": {"app": "save"}}});
+    let outcome = jobs.probe().measure(&call_with(spec, None)).await;
+    let message = outcome.message.unwrap_or_default();
+    assert!(message.contains("manualSelector"), "{message}");
+    assert_eq!((outcome.phase, *jobs.created.lock().expect("a number")), (Error, 0));
 }

@@ -177,6 +177,7 @@ async fn redirects_are_followed_but_not_to_refused_addresses() {
     let server = Server::start(&[redirect_to("/again")]).await;
     let outcome = measure(metric(json!({"url": server.url}), json!({}))).await;
     assert!(message(&outcome, &server).ends_with("more than 5 redirects"), "{outcome:?}");
+    assert_eq!(server.requests().len(), 6);
 }
 
 #[tokio::test]

@@ -4,9 +4,11 @@
 //! is a write to the API server, so events for many pods are merged into one, and a recent event is not
 //! repeated.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use jiff::Timestamp;
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -14,17 +16,25 @@ use tokio::time::{Instant, sleep_until};
 use tracing::debug;
 
 use super::Target;
+use crate::runtime::fair::RoundRobin;
 use crate::runtime::request::{Reads, Refusal, RequestResult, Requests, to_bytes};
 use gamekeeper_core::api::API_VERSION;
 use gamekeeper_core::api::names::FIELD_MANAGER;
 use gamekeeper_core::write::Event;
 
-/// The maximum number of events that wait to be written.
+/// The maximum number of events that wait to be read by the writer.
 const QUEUE_CAPACITY: usize = 1024;
+/// The maximum number of events of a namespace that wait to be written.
+const PER_NAMESPACE: usize = 256;
+/// How many events are written at a time: one of each namespace, so that an API server that is slow or busy with one
+/// namespace delays no event of another.
+const MAX_WRITES: usize = 8;
 /// How long events for pods are collected before they are merged.
 const MERGE_INTERVAL: Duration = Duration::from_secs(2);
 /// The shortest time between two equal events.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(300);
+/// The most recent events that are remembered, so that they are not repeated.
+const MAX_RECENT: usize = 8 * QUEUE_CAPACITY;
 /// The longest note that the API server accepts.
 const MAX_NOTE_BYTES: usize = 1024;
 
@@ -81,7 +91,10 @@ impl EventRecorder {
         (Self { queue: sender }, EventWriter { queue: receiver })
     }
 
-    pub(crate) fn publish(&self, regarding: impl Into<Regarding>, pending: PendingEvent) {
+    pub(crate) fn publish(&self, regarding: impl Into<Regarding>, mut pending: PendingEvent) {
+        if let PendingEvent::Plain(Event { message, .. }) = &mut pending {
+            message.truncate(message.floor_char_boundary(MAX_NOTE_BYTES));
+        }
         if self.queue.try_send((regarding.into(), pending)).is_err() {
             debug!("too many events; dropping one");
         }
@@ -92,80 +105,115 @@ impl EventWriter {
     /// Writes events until all recorders are dropped. `instance` names this process.
     pub(crate) async fn run(mut self, requests: Requests, instance: String) {
         let mut events = Events::default();
-        let mut flush_at = Instant::now();
+        let mut writes = FuturesUnordered::new();
+        let (mut is_open, mut flush_at) = (true, Instant::now());
         loop {
             if events.pods.is_empty() {
                 flush_at = Instant::now() + MERGE_INTERVAL;
             }
-            let due = tokio::select! {
-                pending = self.queue.recv() => match pending {
-                    Some((regarding, pending)) => events.add(regarding, pending, Instant::now()),
-                    None => return,
+            while let Some((regarding, event)) = events.next(Instant::now()) {
+                let (requests, instance) = (&requests, &instance);
+                writes.push(async move {
+                    let result = write(requests, instance, &regarding, &event).await;
+                    (regarding, event, result)
+                });
+            }
+            if !is_open && writes.is_empty() {
+                return;
+            }
+            tokio::select! {
+                pending = self.queue.recv(), if is_open => match pending {
+                    Some((regarding, pending)) => events.add(regarding, pending),
+                    None => is_open = false,
                 },
                 () = sleep_until(flush_at), if !events.pods.is_empty() => events.flush(),
-            };
-            for (regarding, event) in due {
-                match write(&requests, &instance, &regarding, &event).await {
-                    // The event may not have been written, so it may be published again.
-                    Err(Refusal::Busy { .. } | Refusal::Unavailable { .. }) => {}
-                    _ => events.suppress_repeats(regarding, event, Instant::now()),
+                Some((regarding, event, result)) = writes.next() => {
+                    events.wrote(regarding, event, &result, Instant::now());
                 }
             }
         }
     }
 }
 
-/// The unwritten events for pods, and the events that were recently written or refused.
+/// The unwritten events, and those that were recently written or refused.
 #[derive(Default)]
 struct Events {
+    /// Events for pods that have yet to be merged.
     pods: BTreeMap<(Regarding, &'static str, &'static str), Vec<String>>,
+    /// The other ones. Namespaces take turns.
+    waiting: RoundRobin<(Regarding, Event)>,
+    /// How many wait, by namespace.
+    counts: HashMap<String, usize>,
+    /// The namespaces in which an event is being written: one at a time.
+    writing: HashSet<String>,
     recent: HashMap<(Regarding, String, String), Instant>,
 }
 
 impl Events {
-    /// Adds an event, and returns those to write now.
-    fn add(
-        &mut self,
-        regarding: Regarding,
-        pending: PendingEvent,
-        now: Instant,
-    ) -> Vec<(Regarding, Event)> {
+    fn add(&mut self, regarding: Regarding, pending: PendingEvent) {
         match pending {
             PendingEvent::Pods { reason, done, names } => {
                 let pods = self.pods.entry((regarding, reason, done)).or_default();
                 pods.extend(names);
-                Vec::new()
             }
-            PendingEvent::Plain(event) => {
-                let key = (regarding.clone(), event.reason.clone(), event.message.clone());
-                match self.recent.get(&key) {
-                    Some(at) if now.duration_since(*at) < REPEAT_INTERVAL => Vec::new(),
-                    _ => vec![(regarding, event)],
-                }
-            }
+            PendingEvent::Plain(event) => self.push(regarding, event),
         }
     }
 
-    /// Drops equal events during the next [`REPEAT_INTERVAL`].
-    fn suppress_repeats(&mut self, regarding: Regarding, event: Event, now: Instant) {
+    fn push(&mut self, regarding: Regarding, event: Event) {
+        let count = self.counts.entry(regarding.namespace.clone()).or_default();
+        if *count >= PER_NAMESPACE {
+            debug!(namespace = regarding.namespace, "too many events; dropping one");
+            return;
+        }
+        *count += 1;
+        self.waiting.push(&regarding.namespace.clone(), (regarding, event));
+    }
+
+    /// The next event to write, which is not one that was written a short time ago; [`Self::wrote`] must follow.
+    fn next(&mut self, now: Instant) -> Option<(Regarding, Event)> {
+        while self.writing.len() < MAX_WRITES {
+            let admit = |namespace: &str| (!self.writing.contains(namespace)).then_some(());
+            let ((regarding, event), ()) = self.waiting.pop(admit)?;
+            let namespace = &regarding.namespace;
+            match self.counts.get_mut(namespace) {
+                Some(count) if *count > 1 => *count -= 1,
+                _ => drop(self.counts.remove(namespace)),
+            }
+            let key = (regarding.clone(), event.reason.clone(), event.message.clone());
+            let is_recent = |at: &Instant| now.duration_since(*at) < REPEAT_INTERVAL;
+            if !self.recent.get(&key).is_some_and(is_recent) {
+                self.writing.insert(namespace.clone());
+                return Some((regarding, event));
+            }
+        }
+        None
+    }
+
+    /// Drops equal events during the next [`REPEAT_INTERVAL`], unless the event may not have been written.
+    fn wrote(&mut self, regarding: Regarding, event: Event, result: &RequestResult, now: Instant) {
+        self.writing.remove(&regarding.namespace);
+        if let Err(Refusal::Busy { .. } | Refusal::Unavailable { .. }) = result {
+            return;
+        }
         if self.recent.len() > QUEUE_CAPACITY {
             self.recent.retain(|_, at| now.duration_since(*at) < REPEAT_INTERVAL);
+        }
+        if self.recent.len() >= MAX_RECENT {
+            self.recent.clear();
         }
         self.recent.insert((regarding, event.reason, event.message), now);
     }
 
-    /// Returns the merged events for pods.
-    fn flush(&mut self) -> Vec<(Regarding, Event)> {
-        let pods = std::mem::take(&mut self.pods);
-        let event = |((regarding, reason, done), names): ((_, &str, _), Vec<String>)| {
+    /// Merges the events for pods.
+    fn flush(&mut self) {
+        for ((regarding, reason, done), names) in std::mem::take(&mut self.pods) {
             let message = match names.as_slice() {
                 [name] => format!("{done} pod {name}"),
                 names => format!("{done} {} pods", names.len()),
             };
-            let event = Event { warning: false, reason: reason.to_owned(), message };
-            (regarding, event)
-        };
-        pods.into_iter().map(event).collect()
+            self.push(regarding, Event { warning: false, reason: reason.to_owned(), message });
+        }
     }
 }
 
@@ -179,8 +227,6 @@ async fn write(
     let Regarding { kind, namespace, name, uid } = regarding;
     // By convention of the API server, events of cluster-scoped objects are in the namespace default.
     let event_namespace = if namespace.is_empty() { "default" } else { namespace };
-    let mut note = event.message.clone();
-    note.truncate(note.floor_char_boundary(MAX_NOTE_BYTES));
     let body = json!({
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
@@ -194,7 +240,7 @@ async fn write(
         "action": event.reason,
         "reason": event.reason,
         "type": if event.warning { "Warning" } else { "Normal" },
-        "note": note,
+        "note": event.message,
         "regarding": {
             "apiVersion": API_VERSION,
             "kind": kind,
@@ -223,6 +269,7 @@ mod tests {
     use tower::service_fn;
 
     use super::*;
+    use crate::runtime::request::ResponseMetadata;
 
     fn regarding() -> Regarding {
         Regarding {
@@ -249,23 +296,35 @@ mod tests {
         })
     }
 
+    /// Writes all events that are due, and returns their messages.
+    fn written(events: &mut Events, now: Instant) -> Vec<String> {
+        let mut messages = Vec::new();
+        while let Some((regarding, event)) = events.next(now) {
+            messages.push(event.message.clone());
+            events.wrote(regarding, event, &Ok(ResponseMetadata::default()), now);
+        }
+        messages
+    }
+
     #[test]
     fn the_events_for_many_pods_are_merged() {
         let mut events = Events::default();
         let now = Instant::now();
-        assert!(events.add(regarding(), created(&["a", "b"]), now).is_empty());
-        assert!(events.add(regarding(), created(&["c"]), now).is_empty());
-        let merged = events.flush();
-        assert_eq!(merged.len(), 1);
-        assert_eq!(merged[0].1.message, "created 3 pods");
-        assert!(events.flush().is_empty());
+        events.add(regarding(), created(&["a", "b"]));
+        events.add(regarding(), created(&["c"]));
+        assert!(written(&mut events, now).is_empty());
+        events.flush();
+        assert_eq!(written(&mut events, now), ["created 3 pods"]);
+        events.flush();
+        assert!(written(&mut events, now).is_empty());
     }
 
     #[test]
     fn an_event_for_a_single_pod_names_it() {
         let mut events = Events::default();
-        events.add(regarding(), created(&["a"]), Instant::now());
-        assert_eq!(events.flush()[0].1.message, "created pod a");
+        events.add(regarding(), created(&["a"]));
+        events.flush();
+        assert_eq!(written(&mut events, Instant::now()), ["created pod a"]);
     }
 
     #[test]
@@ -273,17 +332,57 @@ mod tests {
         let mut events = Events::default();
         let now = Instant::now();
         let mut publish = |message: &str, now: Instant| {
-            let due = events.add(regarding(), plain(message), now);
-            let count = due.len();
-            for (regarding, event) in due {
-                events.suppress_repeats(regarding, event, now);
-            }
-            count
+            events.add(regarding(), plain(message));
+            written(&mut events, now).len()
         };
         assert_eq!(publish("quota", now), 1);
         assert_eq!(publish("quota", now), 0);
         assert_eq!(publish("typo", now), 1);
         assert_eq!(publish("quota", now + REPEAT_INTERVAL), 1);
+    }
+
+    /// Each message may be as long as an event allows.
+    #[test]
+    fn few_events_are_remembered_and_long_messages_are_cut() {
+        let mut events = Events::default();
+        let now = Instant::now();
+        for number in 0..3 * MAX_RECENT {
+            events.add(regarding(), plain(&number.to_string()));
+            assert_eq!(written(&mut events, now).len(), 1);
+            assert!(events.recent.len() <= MAX_RECENT);
+        }
+        let (recorder, mut writer) = EventRecorder::new();
+        recorder.publish(regarding(), plain(&"é".repeat(1 << 20)));
+        let (_, pending) = writer.queue.try_recv().expect("an event");
+        let PendingEvent::Plain(event) = pending else {
+            panic!("a plain event");
+        };
+        assert_eq!(event.message.len(), MAX_NOTE_BYTES);
+    }
+
+    /// A namespace whose events are not accepted, or are many, takes no event from another one.
+    #[test]
+    fn the_events_of_a_namespace_delay_no_other() {
+        let mut events = Events::default();
+        let now = Instant::now();
+        let of = |namespace: &str| Regarding { namespace: namespace.to_owned(), ..regarding() };
+        for number in 0..10 * PER_NAMESPACE {
+            events.add(of("greedy"), plain(&number.to_string()));
+        }
+        events.add(of("other"), plain("quota"));
+        let (greedy, first) = events.next(now).expect("an event");
+        let (other, event) = events.next(now).expect("an event");
+        assert_eq!((&*greedy.namespace, &*other.namespace), ("greedy", "other"));
+        assert!(events.next(now).is_none(), "one write of a namespace at a time");
+        events.wrote(other, event, &Ok(ResponseMetadata::default()), now);
+        events.wrote(greedy, first, &Ok(ResponseMetadata::default()), now);
+        assert_eq!(written(&mut events, now).len(), PER_NAMESPACE - 1);
+        assert!(events.counts.is_empty());
+        for number in 0..2 * MAX_WRITES {
+            events.add(of(&number.to_string()), plain("quota"));
+        }
+        let writes = std::iter::from_fn(|| events.next(now)).count();
+        assert_eq!(writes, MAX_WRITES);
     }
 
     /// The number of requests for these events, if the API server responds with these codes.

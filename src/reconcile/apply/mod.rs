@@ -19,10 +19,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::time::Instant;
-use tracing::{debug, warn};
+use tracing::debug;
 
 use self::events::PendingEvent;
 use self::tally::Tally;
+use crate::runtime::log_limiter::log_limited;
 use crate::runtime::queue::Requeue;
 use crate::runtime::request::{Refusal, RequestResult, Requests, ResponseMetadata};
 use gamekeeper_core::api::HookRun;
@@ -36,6 +37,9 @@ use proof::AdaptiveTimeout;
 #[cfg(test)]
 pub(crate) use proof::PROOF_LIFETIME;
 use repeats::Repeats;
+
+/// How many taken names are remembered. Those that are forgotten would be refused again.
+const MAX_TAKEN: usize = 1_000;
 
 /// The object of a plan, as it was when the plan was made.
 #[derive(Clone, Debug)]
@@ -163,6 +167,14 @@ impl Remember for Memory {
 }
 
 impl Memory {
+    /// Records names that objects of other owners have. Whoever may create pods can take one name after another.
+    fn record_taken(&mut self, names: BTreeSet<String>) {
+        if self.taken.len() >= MAX_TAKEN {
+            self.taken.clear();
+        }
+        self.taken.extend(names);
+    }
+
     /// Records the SidecarSets that apply to the pods, and forgets the verdicts if these sets have changed.
     pub(crate) fn record_sidecars(&mut self, revisions: Vec<String>) {
         if self.sidecars != revisions {
@@ -249,7 +261,7 @@ impl Report {
                 Requeue::Conflict
             }
             ApplyOutcome::Failed { message, after } => {
-                warn!(message, "request failed; retrying");
+                log_limited!(warn, message, "request failed; retrying");
                 Requeue::Retry(after)
             }
         }
@@ -263,8 +275,9 @@ pub(crate) fn instant(at: Timestamp, now: Timestamp) -> Instant {
     Instant::now() + ahead.max(Duration::from_millis(10))
 }
 
-/// Receives HookRuns that the API server does not store, because their namespace is being deleted.
-pub(crate) type KeepUnstored = Arc<dyn Fn(HookRun) + Send + Sync>;
+/// Receives HookRuns that the API server does not store, because their namespace is being deleted. Returns whether a run is
+/// kept.
+pub(crate) type KeepUnstored = Arc<dyn Fn(HookRun) -> bool + Send + Sync>;
 
 #[derive(Clone)]
 pub(crate) struct Applier {

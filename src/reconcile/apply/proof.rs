@@ -15,9 +15,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
-use tracing::warn;
 
 use super::{Applier, Stop, Target};
+use crate::runtime::log_limiter::log_limited;
 use gamekeeper_core::write;
 use gamekeeper_core::write::Write;
 
@@ -77,7 +77,7 @@ impl AdaptiveTimeout {
 pub(crate) fn valid_until(requested: Instant, timeout: &mut AdaptiveTimeout) -> Option<Instant> {
     if !timeout.accepts(requested) {
         let took = requested.elapsed();
-        warn!(?took, "the API server is slow to respond");
+        log_limited!(warn, ?took, "the API server is slow to respond");
         return None;
     }
     Some((requested + PROOF_LIFETIME).max(Instant::now() + LATE_PROOF_LIFETIME))

@@ -265,7 +265,7 @@ impl Tally {
         memory.guard = self.guard;
         memory.players = self.players;
         memory.verdicts.extend(self.verdicts);
-        memory.taken.extend(self.taken);
+        memory.record_taken(self.taken);
         memory.refused.retain(|it| !self.accepted.contains(it));
         memory.refused.extend(self.refused);
         if self.backs_off {

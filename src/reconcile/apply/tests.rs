@@ -88,7 +88,10 @@ impl Harness {
         let unstored = Arc::new(Mutex::new(Vec::new()));
         let keep_unstored: KeepUnstored = {
             let unstored = Arc::clone(&unstored);
-            Arc::new(move |run| unstored.lock().unwrap().push(run))
+            Arc::new(move |run| {
+                unstored.lock().unwrap().push(run);
+                true
+            })
         };
         Self {
             applier: Applier::new(requests, events, Metrics::default(), keep_unstored),
@@ -124,7 +127,7 @@ fn stored(mut asked: Value, script: Value) -> Value {
     asked
 }
 
-fn target() -> Target {
+pub(super) fn target() -> Target {
     Target {
         owner: Owner {
             kind: Kind::GameDeployment,

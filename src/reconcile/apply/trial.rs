@@ -13,9 +13,22 @@ use crate::runtime::request::{Reads, Refusal, Requests, to_bytes};
 use gamekeeper_core::api::names::HOOKS_NAMESPACE;
 use gamekeeper_core::write::Trial;
 
+/// How many pods are read at a time. Their authors decide how long their metadata are.
+const PAGE_SIZE: usize = 16;
+
 #[derive(Deserialize)]
 struct PodList {
-    items: Vec<ListedPod>,
+    #[serde(default)]
+    metadata: ListMetadata,
+    /// `null` in an empty list of metadata.
+    items: Option<Vec<ListedPod>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ListMetadata {
+    #[serde(rename = "continue")]
+    next: String,
 }
 
 #[derive(Deserialize)]
@@ -83,17 +96,54 @@ async fn is_drained(requests: &Requests, node: &str) -> Result<(), Refusal> {
 async fn remaining_game_pod(requests: &Requests, node: &str) -> Result<Option<String>, Refusal> {
     let pods = Kind::Pod.collection(None);
     let not_ended = "status.phase!%3DSucceeded%2Cstatus.phase!%3DFailed";
-    let path = format!("{pods}?fieldSelector=spec.nodeName%3D{node}%2C{not_ended}");
-    let list: PodList = requests.read(&path).await?;
-    let pod = list.items.into_iter().find(ListedPod::is_game_pod);
-    Ok(pod.map(|ListedPod { metadata }| format!("{}/{}", metadata.namespace, metadata.name)))
+    let selector = format!("fieldSelector=spec.nodeName%3D{node}%2C{not_ended}");
+    let mut position = String::new();
+    loop {
+        let path = format!("{pods}?{selector}&limit={PAGE_SIZE}{position}");
+        let list: PodList = requests.read_list_of_metadata(&path).await?;
+        let found = list.items.into_iter().flatten().find(ListedPod::is_game_pod);
+        if let Some(ListedPod { metadata }) = found {
+            return Ok(Some(format!("{}/{}", metadata.namespace, metadata.name)));
+        }
+        if list.metadata.next.is_empty() {
+            return Ok(None);
+        }
+        position = format!("&continue={}", list.metadata.next);
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use http::{Request, Response};
+    use kube::Client;
+    use kube::client::Body;
     use serde_json::{Value, json};
 
     use super::*;
+
+    #[tokio::test]
+    async fn the_pods_of_a_node_are_read_in_pages() {
+        let page = |next: &str, owner: &str| {
+            let pod = json!({"metadata": {"namespace": "games", "name": "a", "ownerReferences": [
+                {"apiVersion": "tkex.tencent.com/v1alpha1", "kind": owner, "uid": "u", "controller": true},
+            ]}});
+            json!({"metadata": {"continue": next}, "items": [pod]})
+        };
+        let server = tower::service_fn(move |request: Request<Body>| {
+            let query = request.uri().query().unwrap_or_default();
+            assert!(query.contains("&limit=16"), "{query}");
+            let body = match query.split("&continue=").nth(1) {
+                None => page("second", "Other"),
+                Some("second") => page("third", "GameDeployment"),
+                Some(_) => json!({"metadata": {}, "items": null}),
+            };
+            let body = Body::from(body.to_string().into_bytes());
+            std::future::ready(Ok::<_, std::convert::Infallible>(Response::new(body)))
+        });
+        let requests = Requests::new(Client::new(server, "games"));
+        let found = remaining_game_pod(&requests, "node-1").await;
+        assert_eq!(found, Ok(Some("games/a".to_owned())));
+    }
 
     #[test]
     fn only_pods_of_workloads_are_game_pods() {

@@ -11,6 +11,7 @@ use tower::service_fn;
 use super::*;
 use crate::reconcile::apply::events::EventRecorder;
 use crate::reconcile::apply::{Applier, ApplyOutcome, Metrics, PROOF_LIFETIME};
+use crate::reconcile::{Planners, UnreadableReporter};
 use crate::runtime::fair::SendBefore;
 use crate::runtime::request::Requests;
 use gamekeeper_core::api::{ClusterStatus, HookRunSpec};
@@ -61,7 +62,7 @@ fn applier(generation_after_dry_run: i64) -> (Applier, Sent) {
     });
     let requests = Requests::new(Client::new(server, "games"));
     let (events, _) = EventRecorder::new();
-    (Applier::new(requests, events, Metrics::default(), Arc::new(|_| {})), sent)
+    (Applier::new(requests, events, Metrics::default(), Arc::new(|_| true)), sent)
 }
 
 fn cluster() -> Whole<Cluster> {
@@ -129,4 +130,28 @@ async fn each_write_is_sent_within_half_a_second_of_a_proof() {
         ]
     );
     assert!(sent.iter().all(|(_, left)| left.is_some_and(|left| left <= PROOF_LIFETIME)));
+}
+
+/// A Cluster may have thousands of nodes and runs.
+#[tokio::test(start_paused = true)]
+async fn a_cluster_is_planned_by_the_planners() {
+    let (applier, _) = applier(1);
+    let (events, _) = EventRecorder::new();
+    let refuse = service_fn(|_: Request<Body>| async {
+        Ok::<_, Infallible>(
+            Response::builder().status(403).body(Body::empty()).expect("a response"),
+        )
+    });
+    let requests = Requests::new(Client::new(refuse, "games"));
+    let shared = Shared {
+        applier,
+        unreadable: UnreadableReporter::new(requests, events),
+        metrics: Metrics::default(),
+        planners: Arc::new(Planners::inline()),
+        cache: Arc::default(),
+    };
+    shared.cache.clusters.show(7, vec![cluster()]);
+    let clusters = Arc::new(Clusters::new(shared, "gamekeeper:1".to_owned()));
+    Arc::clone(&clusters).reconcile(ObjectKey::new("", "xa")).await;
+    assert_eq!(clusters.shared.planners.made(), 1);
 }

@@ -30,11 +30,15 @@ impl LiveRuns {
         new: impl FnOnce() -> Live,
         visit: impl FnOnce(&mut Live) -> T,
     ) -> T {
-        let mut runs = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let live = runs.entry(key.clone());
-        let live = live.or_insert_with(|| Arc::new(Mutex::new(new())));
-        let live = Arc::clone(live);
+        let runs = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let known = runs.get(key).map(Arc::clone);
         drop(runs);
+        let live = known.unwrap_or_else(|| {
+            // The run of a tenant may be large, and the other runs must not wait for it.
+            let new = Arc::new(Mutex::new(new()));
+            let mut runs = self.0.write().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(runs.entry(key.clone()).or_insert(new))
+        });
         visit(&mut lock(&live))
     }
 
@@ -60,4 +64,40 @@ impl LiveRuns {
 
 fn lock(live: &Mutex<Live>) -> MutexGuard<'_, Live> {
     live.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::kinds::CachedHookRun;
+    use gamekeeper_core::api::{HookRun, HookRunSpec};
+
+    #[test]
+    fn a_large_run_that_is_resumed_delays_no_other_run() {
+        let runs = Arc::new(LiveRuns::default());
+        let resume = || {
+            let run = CachedHookRun::new(HookRun::new("run", HookRunSpec::default()), true);
+            Live::resume(&run, Arc::default(), Timestamp::now())
+        };
+        let key = |name: &str| ObjectKey::new("games", name);
+        runs.visit_or_add(&key("small"), resume, |_| ());
+        let other = Arc::clone(&runs);
+        let resume_slowly = || {
+            let (visited, visits) = channel();
+            std::thread::spawn(move || {
+                let small = ObjectKey::new("games", "small");
+                let _ = visited.send(other.visit(&small, |_| ()));
+            });
+            let visited = visits.recv_timeout(Duration::from_secs(10));
+            assert_eq!(visited, Ok(Some(())), "the other run waits");
+            resume()
+        };
+        runs.visit_or_add(&key("large"), resume_slowly, |_| ());
+        assert_eq!(runs.visit(&key("large"), |_| ()), Some(()));
+    }
 }

@@ -20,7 +20,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::json;
 use tokio::time::Instant;
-use tracing::{debug, warn};
+use tracing::debug;
 
 use self::live::{Live, RunAction, StatusPatch};
 use self::live_runs::LiveRuns;
@@ -30,6 +30,7 @@ use super::refused::{requeue_after, retry};
 use crate::kinds::{Cache, CachedHookRun};
 use crate::provider::{Call, Probe};
 use crate::runtime::fair::{ByteRate, Capacity, NamespaceLimiter};
+use crate::runtime::log_limiter::log_limited;
 use crate::runtime::objects::{Kind, ObjectKey};
 use crate::runtime::queue::{Queue, Requeue};
 use crate::runtime::request::{
@@ -132,7 +133,7 @@ impl HookRuns {
         match self.requests.delete(&path(key), run.uid(), None).await {
             Ok(_) | Err(Refusal::NotFound(_) | Refusal::Conflict(_)) => Requeue::Settled(None),
             Err(refusal) => {
-                warn!(run = %key, %refusal, "cannot delete the HookRun; retrying");
+                log_limited!(warn, run = %key, %refusal, "cannot delete the HookRun; retrying");
                 requeue_after(&refusal)
             }
         }
@@ -253,7 +254,7 @@ impl HookRuns {
                 Requeue::Conflict
             }
             Err(refusal) => {
-                warn!(run = %key, %refusal, "cannot write the status; retrying");
+                log_limited!(warn, run = %key, %refusal, "cannot write the status; retrying");
                 self.runs.visit(key, Live::record_failed_write);
                 match is_stored {
                     true => requeue_after(&refusal),
@@ -304,7 +305,7 @@ impl HookRuns {
         };
         while let Some(call) = calls.last() {
             if let Err(why) = self.probe.stop(call).await {
-                warn!(run = %key, why, "cannot stop a measurement; retrying");
+                log_limited!(warn, run = %key, why, "cannot stop a measurement; retrying");
                 self.runs.visit(key, |live| live.stop_later(calls));
                 return false;
             }

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
-use tracing::warn;
 
 use crate::reconcile::apply::{ApplyOutcome, Pace, Remember, Results, Stop, Target};
+use crate::runtime::log_limiter::log_limited;
 use crate::runtime::request::{Refusal, RequestResult};
 use gamekeeper_core::sidecar_set::RefusedWrite;
 use gamekeeper_core::text::truncate;
@@ -177,7 +177,8 @@ impl Results for Tally {
                 self.failed.get_or_insert_with(|| (message.clone(), *after));
             }
             Refusal::AlreadyExists(_) | Refusal::Rejected(_) | Refusal::NamespaceTerminating(_) => {
-                warn!(set = patch.set, %refusal, "cannot update a pod of a SidecarSet");
+                let set = &patch.set;
+                log_limited!(warn, set, %refusal, "cannot update a pod of a SidecarSet");
                 self.pods.push((pod, Some(refused(REFUSED_TIME))));
                 // The next plan skips the pod.
                 self.unfinished = true;

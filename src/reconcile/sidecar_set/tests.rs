@@ -139,7 +139,7 @@ impl World {
                 requests.clone(),
                 events.clone(),
                 metrics.clone(),
-                Arc::new(|_| {}),
+                Arc::new(|_| true),
             ),
             unreadable: UnreadableReporter::new(requests, events),
             metrics,
@@ -382,4 +382,12 @@ async fn writes_for_a_deleted_set_are_no_longer_expected() {
     world.cache.sidecar_sets.show(2, Vec::new());
     world.reconcile().await;
     assert!(!world.cache.expectations.has("uid-log"));
+}
+
+/// A set may have 150,000 pods.
+#[tokio::test(start_paused = true)]
+async fn a_set_is_planned_by_the_planners() {
+    let world = World::new(set(log("log:1"), json!({})), |_| None);
+    world.reconcile().await;
+    assert_eq!(world.controller.shared.planners.made(), 1);
 }

@@ -23,7 +23,7 @@ fn controller() -> Workloads<GameDeployment> {
     let (events, _) = EventRecorder::new();
     let cache = Arc::new(Cache::default());
     let metrics = Metrics::default();
-    let keep_unstored = Arc::new(|_| {});
+    let keep_unstored = Arc::new(|_| true);
     let shared = Shared {
         applier: Applier::new(requests.clone(), events.clone(), metrics.clone(), keep_unstored),
         unreadable: UnreadableReporter::new(requests, events),
@@ -73,4 +73,50 @@ async fn what_was_learned_about_a_workload_is_remembered() {
     assert!(controller.recall(&key(), "same").taken.contains("arena-0"));
     assert!(cache.expectations.has("same"));
     assert_eq!(cache.unstored_runs.controlled_by("games", "same").len(), 1);
+}
+
+#[tokio::test]
+async fn a_workload_is_planned_by_the_planners() {
+    let mut controller = controller();
+    controller.shared.planners = Arc::new(Planners::inline());
+    let workload = serde_json::json!({
+        "metadata": {"namespace": "games", "name": "arena", "uid": "uid-arena"},
+        "spec": {"selector": {"matchLabels": {"app": "arena"}}, "template": {}},
+    });
+    let workload = Whole::new(serde_json::from_value(workload).expect("a workload"), false);
+    let planned = controller.plan(&Arc::new(workload), &Memory::default()).await;
+    assert!(planned.is_ok());
+    assert_eq!(controller.shared.planners.made(), 1);
+}
+
+/// Its maps take fifty megabytes while it is planned.
+#[tokio::test]
+async fn a_workload_with_a_large_template_is_planned_alone_in_its_namespace() {
+    let controller = controller();
+    let workload = |variables: usize| {
+        let env = vec![serde_json::json!({"name": "a"}); variables];
+        let containers = serde_json::json!([{"name": "game", "env": env}]);
+        let workload = serde_json::json!({
+            "metadata": {"namespace": "games", "name": "arena", "uid": "uid-arena"},
+            "spec": {
+                "selector": {"matchLabels": {"app": "arena"}},
+                "template": {"spec": {"containers": containers}},
+            },
+        });
+        Arc::new(Whole::new(serde_json::from_value(workload).expect("a workload"), false))
+    };
+    let planners = Arc::clone(&controller.shared.planners);
+    let (go, gate) = std::sync::mpsc::channel::<()>();
+    let other =
+        tokio::spawn(async move { planners.run_large("games", move || gate.recv().is_ok()).await });
+    tokio::task::yield_now().await;
+    let memory = Memory::default();
+    let (small, large) = (workload(1), workload(10_000));
+    assert!(controller.plan(&small, &memory).await.is_ok());
+    let mut planning = std::pin::pin!(controller.plan(&large, &memory));
+    let planned = tokio::time::timeout(Duration::from_millis(500), &mut planning).await;
+    assert!(planned.is_err(), "it does not wait");
+    drop(go);
+    other.await.expect("the other plan");
+    assert!(planning.await.is_ok());
 }

@@ -76,3 +76,38 @@ async fn accept(
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
+
+    use super::*;
+
+    /// An API server cannot repeat a review, so one in progress is answered when the process ends.
+    #[tokio::test]
+    async fn requests_in_progress_are_answered_at_the_end() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let slow = || async {
+            sleep(Duration::from_millis(500)).await;
+            "done"
+        };
+        let connections = Connections::default();
+        tokio::spawn(serve(
+            listener,
+            None,
+            Router::new().route("/", get(slow)),
+            connections.clone(),
+        ));
+        let mut stream = TcpStream::connect(address).await.expect("a connection");
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.expect("sent");
+        sleep(Duration::from_millis(100)).await;
+        connections.close(Duration::from_secs(4)).await;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.expect("an answer");
+        assert!(answer.ends_with("done"), "{answer}");
+        assert!(TcpStream::connect(address).await.is_err(), "no more connections are accepted");
+    }
+}

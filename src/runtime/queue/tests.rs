@@ -283,3 +283,10 @@ async fn namespaces_are_served_in_rotation() {
     }
     assert_eq!(order, "142635");
 }
+
+/// Objects that failed together, for example because the API server was unavailable, must not be retried together.
+#[test]
+fn the_backoffs_of_objects_that_failed_together_differ() {
+    let backoffs: HashSet<Duration> = (0..20).map(|_| backoff(10)).collect();
+    assert!(backoffs.len() > 10, "{backoffs:?}");
+}

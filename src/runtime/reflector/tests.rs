@@ -369,3 +369,46 @@ async fn a_namespace_is_listed_at_most_once_a_minute() {
         assert!(pair[1] - pair[0] >= NAMESPACE_INTERVAL);
     }
 }
+
+/// Objects that were left out would never be read.
+#[tokio::test(start_paused = true)]
+async fn a_list_of_a_namespace_that_fails_is_repeated() {
+    let lists = Arc::new(Mutex::new(0));
+    let counted = Arc::clone(&lists);
+    let server = service_fn(move |request: Request<Body>| {
+        let is_of_namespace = request.uri().path() == "/apis/x/v1/namespaces/games/things";
+        let mut lists = counted.lock().unwrap();
+        *lists += u32::from(is_of_namespace);
+        let code = if is_of_namespace && *lists < 3 { 500 } else { 200 };
+        let is_watch = request.uri().query().is_some_and(|it| it.starts_with("watch"));
+        async move {
+            if is_watch {
+                pending::<()>().await;
+            }
+            let page = r#"{"metadata":{"resourceVersion":"5"},"items":[]}"#;
+            let response = Response::builder().status(code);
+            Ok::<_, Infallible>(response.body(Body::from(page.as_bytes().to_vec())).unwrap())
+        }
+    });
+    let source = Source {
+        client: Client::new(server, "games"),
+        path: "/apis/x/v1/things".to_owned(),
+        metadata_only: false,
+        streaming: false,
+    };
+    let reflector: Arc<Reflector<Thing>> = Arc::default();
+    let feeding = Arc::clone(&reflector).feed(source, |_, _, _, _| Ok(None), |_| {});
+    reflector.list_namespaces(["games".to_owned()]);
+    let _ = tokio::time::timeout(Duration::from_secs(30), feeding).await;
+    assert_eq!(*lists.lock().unwrap(), 3);
+}
+
+/// A reason may quote a value of any length.
+#[test]
+fn the_reason_of_an_unreadable_object_is_cut() {
+    let reason = format!("invalid type: string {}", "é".repeat(1 << 20));
+    let unreadable = Unreadable::new(&Identity::default(), reason, false);
+    assert!(unreadable.reason.starts_with("invalid type"));
+    assert!((MAX_REASON_BYTES - 3..=MAX_REASON_BYTES).contains(&unreadable.reason.len()));
+    assert!(unreadable.reason.capacity() <= MAX_REASON_BYTES);
+}

@@ -323,3 +323,28 @@ fn the_path_of_a_namespace_is_that_of_its_collection() {
     let scoped = "/api/v1/namespaces/games/pods";
     assert_eq!(in_namespace(scoped, "games"), scoped);
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_pauses_between_attempts_to_watch_have_jitter() {
+    let attempts: Arc<Mutex<Vec<Instant>>> = Arc::default();
+    let recorded = Arc::clone(&attempts);
+    let failing = service_fn(move |_: Request<Body>| {
+        recorded.lock().unwrap().push(Instant::now());
+        let response = Response::builder().status(500).body(Body::from(b"{}".to_vec()));
+        std::future::ready(Ok::<_, Infallible>(response.unwrap()))
+    });
+    let source = Source {
+        client: Client::new(failing, "default"),
+        path: "/things".to_owned(),
+        metadata_only: false,
+        streaming: false,
+    };
+    let followed = watch(source, std::future::pending, |_| {});
+    let _ = timeout(Duration::from_secs(60), followed).await;
+    let attempts = attempts.lock().unwrap();
+    let pauses: Vec<Duration> = attempts.windows(2).map(|it| it[1] - it[0]).collect();
+    let is_exact = |(index, pause): (usize, &Duration)| {
+        *pause == (MIN_BACKOFF * 2_u32.pow(index.min(16) as u32)).min(MAX_BACKOFF)
+    };
+    assert!(pauses.len() > 3 && !pauses.iter().enumerate().any(is_exact), "{pauses:?}");
+}

@@ -25,12 +25,28 @@ struct Webhook {
 
 impl Webhook {
     async fn start() -> Self {
+        Self::start_with(unused_client()).await
+    }
+
+    /// A webhook that makes dry runs with this client.
+    async fn start_with(client: Client) -> Self {
         let certificate = Arc::new(ServingCertificate::default());
-        let address = super::start_webhook(&certificate, AdmissionMetrics::default()).await;
+        let metrics = AdmissionMetrics::default();
+        let address = super::start_webhook_with(&certificate, metrics, client).await;
         let certificates = new_certificates(Timestamp::now());
         certificate.set(certificates.current.serving_key().expect("a key"));
         let bundle = certificates.bundle();
         Webhook { address, bundle }
+    }
+
+    /// A client that calls from the loopback address 127.0.0.HOST.
+    fn client(&self, host: u8) -> reqwest::Client {
+        let authority = reqwest::Certificate::from_pem(self.bundle.as_bytes());
+        let client = reqwest::Client::builder()
+            .tls_certs_only([authority.expect("an authority")])
+            .local_address(Some(Ipv4Addr::new(127, 0, 0, host).into()))
+            .no_proxy();
+        client.build().expect("a client")
     }
 
     fn port(&self) -> u16 {
@@ -104,14 +120,7 @@ async fn excess_connections_of_one_caller_are_refused_and_other_callers_are_serv
 #[tokio::test]
 async fn large_slow_requests_are_refused_or_time_out() {
     let webhook = Webhook::start().await;
-    let authority =
-        reqwest::Certificate::from_pem(webhook.bundle.as_bytes()).expect("an authority");
-    let client = reqwest::Client::builder()
-        .tls_certs_only([authority])
-        .local_address(Some(Ipv4Addr::new(127, 0, 0, 2).into()))
-        .no_proxy()
-        .build()
-        .expect("a client");
+    let client = webhook.client(2);
     let chunk = vec![b' '; 64 << 10];
     let slow = || {
         let start = stream::iter(std::iter::repeat_n(chunk.clone(), 7 * 16));
@@ -130,4 +139,29 @@ async fn large_slow_requests_are_refused_or_time_out() {
     // How many requests get which status depends on the machine; callers.rs tests the exact limit.
     assert_eq!(refused + timed_out, 20, "{statuses:?}");
     assert!(refused > 0, "{statuses:?}");
+}
+
+/// Any pod can send reviews, each of which waits two seconds for an API server that is slow.
+#[tokio::test]
+async fn reviews_of_other_addresses_take_no_place_of_an_api_server() {
+    let silent = service_fn(|_: http::Request<Body>| {
+        std::future::pending::<Result<http::Response<Body>, std::io::Error>>()
+    });
+    let webhook = Webhook::start_with(Client::new(silent, "games")).await;
+    let object = json!({
+        "kind": "GameDeployment", "metadata": {"name": "game"},
+        "spec": {"template": {"spec": {"containers": [{"name": "game", "image": "game:v1"}]}}},
+    });
+    let request =
+        json!({"uid": "7", "namespace": "games", "operation": "CREATE", "object": object});
+    let review = json!({"request": request});
+    let send = |host: u8| {
+        let request = webhook.client(host).post(format!("{}/validate", webhook.address));
+        request.json(&review).send()
+    };
+    let others: Vec<_> = (0..200).map(|number| tokio::spawn(send(2 + number % 8))).collect();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let answer = send(99).await.expect("a response");
+    assert_eq!(answer.status().as_u16(), 200);
+    others.iter().for_each(tokio::task::JoinHandle::abort);
 }

@@ -32,10 +32,12 @@ use crate::api::{HookPhase, HookRun, PodHookCondition, WaitReason};
 use crate::guard::HookAnswer;
 use crate::observed::time::earlier;
 use crate::observed::{Pod, PodRef, PodUid};
+use crate::text::truncate;
 use crate::workload::decision::Concern;
 use crate::workload::hooks::configured::Hook;
 use crate::workload::hooks::retry::Retry;
 use crate::workload::hooks::run_maker::CannotMake;
+use crate::workload::hooks::run_maker::HookMaker;
 use crate::workload::hooks::run_maker::Subject;
 use crate::workload::spec::Workload;
 use crate::workload::world::World;
@@ -44,6 +46,10 @@ use crate::write::{WorkloadPatch, Write};
 /// The maximum number of pod hooks that one plan starts. Each run is a copy of its template, and no more
 /// than this number can be created in the half second for which a plan is valid. The next plan starts the others.
 const MAX_STARTS: usize = 500;
+/// The maximum length of the runs that one plan starts, in bytes of JSON, for the same reason: a template may be 1 MB.
+const MAX_STARTED_BYTES: usize = 2 << 20;
+/// The longest message of a run that a status shows, in characters: a status shows the messages of hundreds of runs.
+const MAX_MESSAGE: usize = 1_000;
 
 /// A pod whose hook was not successful and is run again only when a user asks for it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -278,8 +284,9 @@ impl<'a> Hooks<'a> {
             return;
         }
         let status = run.status.as_ref();
-        let message = || status.and_then(|it| it.message.clone()).unwrap_or_default();
-        let why = format!("its PreDelete hook ended {:?}: {}", run.phase(), message());
+        let message = status.and_then(|it| it.message.as_deref()).unwrap_or_default();
+        let message = truncate(message, MAX_MESSAGE);
+        let why = format!("its PreDelete hook ended {:?}: {}", run.phase(), message);
         self.record_wait(pod, intent, WaitReason::HookNotSuccessful, why);
         let rerun_at = self.rerun_at(run, pod, intent);
         if rerun_at.is_some_and(|at| at <= self.world.now) {
@@ -300,7 +307,7 @@ impl<'a> Hooks<'a> {
                     intent.point.as_str(),
                     pod.name,
                     run.phase(),
-                    message()
+                    message
                 ),
             };
             let earliest = self.refused.take().into_iter().chain([refused]).min();
@@ -310,7 +317,7 @@ impl<'a> Hooks<'a> {
             pod_name: pod.name.clone(),
             phase: run.phase(),
             start_time,
-            message: message(),
+            message,
         });
     }
 
@@ -328,7 +335,8 @@ impl<'a> Hooks<'a> {
             // This plan already starts as many runs as it may, or the run's name is taken: by the run of an
             // earlier pod with the same ordinal, which has to be deleted first.
             Ok(maker)
-                if self.starts.len() >= MAX_STARTS || self.is_name_taken(&maker.name(&subject)) =>
+                if self.starts.len() >= most_starts(maker)
+                    || self.is_name_taken(&maker.name(&subject)) =>
             {
                 if pod.marked_deleting || self.waits_already(pod, intent) {
                     self.mark(pod, intent);
@@ -359,4 +367,9 @@ impl<'a> Hooks<'a> {
             }
         }
     }
+}
+
+/// How many runs of a hook one plan starts.
+fn most_starts(maker: &HookMaker) -> usize {
+    MAX_STARTS.min(MAX_STARTED_BYTES / maker.run_bytes.max(1)).max(1)
 }

@@ -109,6 +109,8 @@ pub struct HookMaker<'a> {
     /// The hook's hash.
     hash: String,
     template: &'a HookTemplate,
+    /// The length of a run, in bytes of JSON.
+    pub run_bytes: usize,
 }
 
 impl<'a> HookMaker<'a> {
@@ -133,7 +135,9 @@ impl<'a> HookMaker<'a> {
             template: hook.template_name.clone(),
             why,
         })?;
-        Ok(Self { workload, point, hook, hash: hook_hash(hook), template })
+        let lengths = [serde_json::to_vec(&template.spec), serde_json::to_vec(hook)];
+        let run_bytes = lengths.into_iter().flatten().map(|it| it.len()).sum();
+        Ok(Self { workload, point, hook, hash: hook_hash(hook), template, run_bytes })
     }
 
     /// The name of the run for a subject.

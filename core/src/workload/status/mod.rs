@@ -9,9 +9,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use crate::api::{ConditionType, PauseReason, Reason};
 use crate::kstatus;
-use crate::kstatus::{State, Why};
+use crate::kstatus::{MAX_MESSAGE, State, Why};
 use crate::observed::time::{earlier, rounded_down};
 use crate::observed::{Pod, RevisionName};
+use crate::text::truncate;
 use crate::workload::decision::{Blocked, Obstacles};
 use crate::workload::hooks::Refused;
 use crate::workload::in_place::is_at;
@@ -216,7 +217,7 @@ impl Finding {
             type_: self.type_.as_str().to_owned(),
             status: self.status.to_owned(),
             reason: self.reason.to_string(),
-            message: self.message,
+            message: truncate(&self.message, MAX_MESSAGE),
             observed_generation: Some(workload.generation),
             last_transition_time: before.map_or(now, |it| it.last_transition_time.clone()),
         }

@@ -8,6 +8,10 @@ use serde_json::{Value, json};
 use crate::api::{ConditionType, Reason};
 use crate::kstatus::is_of_kstatus;
 use crate::observed::time::rounded_down;
+use crate::text::truncate;
+
+/// The longest reason that is shown, in characters: it may quote a value of any length.
+const MAX_WHY: usize = 500;
 
 /// The conditions of an object, with Ready=False and the reason why it cannot be decoded, and Stalled for kstatus. None
 /// if the old conditions already contain that.
@@ -46,6 +50,7 @@ pub fn unreadable_conditions(
 
 /// The message about an object that cannot be decoded.
 pub fn unreadable_message(why: &str) -> String {
+    let why = truncate(why, MAX_WHY);
     format!("the operator cannot read this object and ignores it: {why}")
 }
 
@@ -74,6 +79,13 @@ mod tests {
         assert_eq!(unreadable_conditions(&new, "unknown variant", 7, at(200)), None);
         let other = unreadable_conditions(&new, "another", 8, at(200)).expect("a change");
         assert_eq!(other[0]["lastTransitionTime"], "1970-01-01T00:01:40Z");
+    }
+
+    #[test]
+    fn a_long_reason_is_cut() {
+        let why = format!("invalid type: string {:?}", "x".repeat(1 << 20));
+        let message = unreadable_message(&why);
+        assert!(message.len() < 600 && message.contains("invalid type: string"), "{message}");
     }
 
     #[test]

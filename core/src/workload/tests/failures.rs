@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::story::{Story, set, story};
 use crate::api::{HookPhase, WaitReason};
+use crate::kstatus::{self, State, Why};
 use crate::workload::Planned;
 use crate::write::Attempt;
 use crate::write::{Change, Write};
@@ -189,4 +190,24 @@ fn a_rollout_reports_that_its_pods_end_as_soon_as_they_start() {
     story.rejection = None;
     story.image("v1").settle();
     assert_eq!(story.images(), "v1 v1 v1", "pods of an abandoned revision need not wait");
+}
+
+/// Refusals quote what was refused, and the status of a workload must fit into its object.
+#[test]
+fn a_long_message_of_a_condition_is_cut() {
+    let mut story = story(2, json!({}));
+    story.settle();
+    story.user(json!({"replicas": 3}));
+    let now = story.world.now;
+    story.world.failures.record(Attempt::CreatePod, "x".repeat(1 << 20), now);
+    let status = story.plan().status.expect("a status");
+    let shown = status.conditions.iter().filter(|it| it.message.contains("xxx"));
+    assert!(shown.count() > 0, "{:?}", status.conditions);
+    for condition in &status.conditions {
+        assert!(condition.message.len() <= 4_003, "{}", condition.type_);
+    }
+    let why = Why { reason: "FailedCreate".to_owned(), message: "x".repeat(1 << 20) };
+    let (stalled, _) =
+        kstatus::condition(State::Blocked { why, since: None }, 1, &[], story.world.now);
+    assert_eq!(stalled.map(|it| it.message.len()), Some(4_003));
 }

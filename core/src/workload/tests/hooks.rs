@@ -78,6 +78,24 @@ fn an_argument_without_a_value_is_reported_by_name() {
     assert!(story.runs().is_empty());
 }
 
+/// A status shows the messages of hundreds of runs, and conditions may quote them.
+#[test]
+fn the_message_of_a_run_is_cut_in_the_status() {
+    let mut story =
+        story(2, json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}}));
+    story.settle();
+    story.user(json!({"replicas": 0})).settle();
+    story.hooks_end("", HookPhase::Failed);
+    for run in &mut story.world.runs {
+        let run = Arc::make_mut(run);
+        let status = run.status.as_mut().expect("a status");
+        status.message = Some("x".repeat(1 << 20));
+    }
+    story.settle();
+    let status = serde_json::to_string(&story.object.status).expect("a status");
+    assert!(status.contains("xxx") && status.len() < 20_000, "{} bytes", status.len());
+}
+
 #[test]
 fn a_changed_hook_is_run_again() {
     let mut story =

@@ -96,6 +96,29 @@ fn limits_of_an_in_place_update() {
     }
 }
 
+/// A run is a copy of its template, which may be 1 MB.
+#[test]
+fn a_plan_starts_few_runs_of_a_large_template() {
+    for (text, expected) in [(1_000, 20), (100_000, 20), (1_000_000, 2), (3_000_000, 1)] {
+        let hook = json!({"hook": {"templateName": "large"}});
+        let mut story = story(20, json!({"preDeleteUpdateStrategy": hook}));
+        let body = "x".repeat(text);
+        let template = json!({
+            "metadata": {"name": "large"},
+            "spec": {"metrics": [{"name": "m", "provider": {"web": {"url": "http://game", "body": body}}}]},
+        });
+        let template = serde_json::from_value(template).expect("a template");
+        story.world.templates.insert("large".to_owned(), std::sync::Arc::new(template));
+        story.settle();
+        story.user(json!({"replicas": 0}));
+        let plan = story.plan();
+        let is_start = |it: &&Write| matches!(it.change(), Change::CreateHookRun(_));
+        assert_eq!(plan.writes.iter().filter(is_start).count(), expected, "{text} bytes");
+        story.settle();
+        assert_eq!(story.runs().len(), 20, "the next plans start the others");
+    }
+}
+
 /// If maxSurge had an effect, maxUnavailable would resolve to 0, and nothing could be updated or moved.
 #[test]
 fn max_surge_has_no_effect_on_types_that_create_no_surge_pods() {

@@ -81,7 +81,7 @@ async fn roll_out(stage: &Stage, first: usize, rollouts: usize) -> Result<Figure
     for number in first..first + rollouts {
         stage.roll_out(&format!("game:r{number}")).await?;
     }
-    stage.figures(&since).await
+    stage.figures(since).await
 }
 
 /// Runs attacks concurrently and repeatedly. Returns the first failure.
@@ -104,10 +104,10 @@ impl fmt::Display for Measured {
             f,
             "| {} hooks of the victim per row | hook p50 | p99 | vs. alone | its delivery p50 | p99 | vs. alone \
              | the operator's part p50 | p99 | vs. alone | reconcile p50 | p99 | vs. alone \
-             | API write p50 | p99 | vs. alone | operator, CPUs | kube-apiserver, CPUs |",
+             | API write p50 | p99 | vs. alone | slowest /healthz | operator, CPUs | kube-apiserver, CPUs |",
             self.alone.hooks
         )?;
-        writeln!(f, "{}|", "|---".repeat(18))?;
+        writeln!(f, "{}|", "|---".repeat(19))?;
         let alone = std::iter::once(("alone", self.alone));
         for (name, figures) in alone.chain(self.attacked.iter().copied()) {
             write!(f, "| {} |", name.replace('_', " "))?;
@@ -123,7 +123,7 @@ impl fmt::Display for Measured {
                 write!(f, " {p50:.1?} | {p99:.1?} | {ratio:.2} |")?;
             }
             let [operator, server] = figures.busy;
-            writeln!(f, " {operator:.2} | {server:.2} |")?;
+            writeln!(f, " {:.1?} | {operator:.2} | {server:.2} |", figures.health)?;
         }
         writeln!(f, "\npeak memory of the operator: {} MB", self.peak >> 20)
     }

@@ -80,3 +80,13 @@ async fn a_run_of_a_deleted_workload_is_deleted_and_a_users_run_is_kept() {
     assert!(matches!(report.outcome, ApplyOutcome::Failed { .. }), "{report:?}");
     assert!(!harness.sent().contains(&format!("DELETE {RUN}")));
 }
+
+#[test]
+fn few_taken_names_are_remembered() {
+    let mut memory = Memory::default();
+    for number in 0..10 * MAX_TAKEN {
+        memory.record_taken([format!("game-{number}")].into());
+        assert!(memory.taken.len() <= MAX_TAKEN);
+        assert!(memory.taken.contains(&format!("game-{number}")));
+    }
+}

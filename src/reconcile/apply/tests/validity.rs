@@ -1,6 +1,7 @@
 //! How long a plan may be carried out: changed workloads, slow servers and slow plans.
 
 use super::*;
+use crate::runtime::fair::TooLate;
 
 #[tokio::test(start_paused = true)]
 async fn no_pod_is_created_or_deleted_if_the_workload_has_changed() {
@@ -202,4 +203,23 @@ async fn no_guard_is_removed_if_the_workload_has_changed() {
         assert!(matches!(report.outcome, ApplyOutcome::Conflict(_)));
         assert_eq!(harness.sent(), [format!("GET {WORKLOAD}")]);
     }
+}
+
+/// Nothing else would cause another plan.
+#[tokio::test(start_paused = true)]
+async fn a_write_that_had_to_wait_for_too_long_is_left_to_the_next_plan() {
+    let server = service_fn(|request: Request<Body>| async move {
+        match *request.method() {
+            Method::DELETE => Err(tower::BoxError::from(TooLate)),
+            _ => {
+                let body = object("u", 3, 11).to_string().into_bytes();
+                Ok(Response::new(Body::from(body)))
+            }
+        }
+    });
+    let requests = Requests::new(Client::new(server, "games"));
+    let mut harness = Harness::new(accepting);
+    harness.applier = Applier { requests, ..harness.applier.clone() };
+    let report = harness.carry_out(plan(vec![replace(1)])).await;
+    assert_eq!(report.outcome, ApplyOutcome::Unfinished);
 }

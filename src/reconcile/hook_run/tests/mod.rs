@@ -291,3 +291,34 @@ async fn a_run_that_is_not_stored_is_measured_without_a_write() {
     }
     assert_eq!(endpoint.calls(), 2);
 }
+
+/// etcd keeps each version of a run for minutes.
+#[tokio::test]
+async fn status_writes_wait_for_the_bytes_of_their_namespace_but_the_end_of_a_run_does_not() {
+    const SECONDS: u64 = 3;
+    let bytes = usize::try_from(BURST_BYTES + SECONDS * BYTES_PER_SECOND).expect("a size");
+    for (more, waits) in [(json!({}), false), (json!({"count": 2, "interval": "1s"}), true)] {
+        let endpoint = Endpoint::start(&["{\"age\":20}"], QUICK).await;
+        let world = World::new(metric(&endpoint, more));
+        world.controller.written_bytes.count("games", bytes);
+        let started = Instant::now();
+        world.until("the first write", |world| world.writes() == 1).await;
+        let waited = started.elapsed() > Duration::from_secs(SECONDS - 1);
+        assert_eq!(waited, waits, "{:?}", started.elapsed());
+        world.until_phase(HookPhase::Successful).await;
+    }
+}
+
+#[tokio::test]
+async fn status_writes_of_a_namespace_are_limited() {
+    let endpoint = Endpoint::start(&["{\"age\":20}"], QUICK).await;
+    let world = World::new(metric(&endpoint, json!({})));
+    let others = std::iter::from_fn(|| world.controller.writes.try_take("games"));
+    let others: Vec<_> = others.collect();
+    assert_eq!(others.len(), 48 + 4);
+    world.until("the call", |_| endpoint.calls() == 1).await;
+    sleep(Duration::from_millis(500)).await;
+    assert_eq!(world.writes(), 0);
+    drop(others);
+    world.until_phase(HookPhase::Successful).await;
+}
