@@ -158,7 +158,7 @@ async fn hostile_servers_cause_errors(case: &mut Case) -> Result<()> {
     let rows = [
         ("trickle", Raw::Trickle, "within 2 s"),
         ("endless", Raw::Endless, "the response is longer than 1 MiB"),
-        ("cut", Raw::Bytes(cut), "no response from "),
+        ("cut", Raw::Bytes(cut), "the response is incomplete: "),
         ("silent", Raw::Bytes(Vec::new()), "no response from "),
         (
             "hints",

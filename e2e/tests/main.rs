@@ -75,6 +75,7 @@ mod tenants;
 mod unreadable;
 mod walkthroughs;
 mod warnings;
+mod yaml;
 
 fn main() -> anyhow::Result<ExitCode> {
     let tests = [
@@ -162,6 +163,7 @@ fn main() -> anyhow::Result<ExitCode> {
         migrated::tests(),
         api::tests(),
         warnings::tests(),
+        yaml::tests(),
         kubelet::tests(),
     ];
     let mut tests = tests.into_iter().flatten().collect();

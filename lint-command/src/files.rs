@@ -4,6 +4,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use gamekeeper_core::lint::Source;
+use gamekeeper_core::lint::yaml::decode;
 
 /// A file that cannot be read, and why.
 #[derive(Debug, thiserror::Error)]
@@ -16,10 +17,9 @@ pub(super) fn read(paths: &[PathBuf]) -> Result<Vec<Source>, Unreadable> {
     for path in paths {
         let unreadable = |error| Unreadable(path.display().to_string(), error);
         if path == Path::new("-") {
-            let mut text = String::new();
-            std::io::stdin().read_to_string(&mut text).map_err(unreadable)?;
-            let name = "-".to_owned();
-            sources.push(Source { name, text });
+            let mut bytes = Vec::new();
+            std::io::stdin().read_to_end(&mut bytes).map_err(unreadable)?;
+            sources.push(Source { name: "-".to_owned(), text: decode(&bytes) });
             continue;
         }
         let mut files = Vec::new();
@@ -31,9 +31,9 @@ pub(super) fn read(paths: &[PathBuf]) -> Result<Vec<Source>, Unreadable> {
         }
         for file in files {
             let name = file.display().to_string();
-            let text = std::fs::read_to_string(&file);
-            let text = text.map_err(|error| Unreadable(name.clone(), error))?;
-            sources.push(Source { name, text });
+            let bytes = std::fs::read(&file);
+            let bytes = bytes.map_err(|error| Unreadable(name.clone(), error))?;
+            sources.push(Source { name, text: decode(&bytes) });
         }
     }
     Ok(sources)

@@ -90,7 +90,12 @@ impl Connection {
             }
             false => {
                 let mut http1 = http1::Builder::new();
-                let handshake = http1.max_buf_size(READ_AHEAD).handshake(stream).await;
+                // As browsers and curl do.
+                http1
+                    .max_buf_size(READ_AHEAD)
+                    .allow_spaces_after_header_name_in_responses(true)
+                    .allow_obsolete_multiline_headers_in_responses(true);
+                let handshake = http1.handshake(stream).await;
                 let (sender, connection) = handshake.map_err(|error| cause(&error))?;
                 tasks.spawn(async {
                     let _ = connection.await;

@@ -13,7 +13,7 @@ use base64::engine::general_purpose::STANDARD;
 use futures::future::BoxFuture;
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE,
-    HeaderMap, HeaderValue, LOCATION, USER_AGENT,
+    HeaderMap, HeaderName, HeaderValue, LOCATION, TRANSFER_ENCODING, USER_AGENT,
 };
 use http::{Method, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
@@ -89,6 +89,20 @@ impl HttpRequest {
     }
 }
 
+/// Why there is no complete response.
+enum Failure {
+    /// There is none at all, or none that counts.
+    NoResponse(String),
+    /// There is one with this status, but its body cannot be read.
+    Unreadable(StatusCode, String),
+}
+
+impl From<String> for Failure {
+    fn from(why: String) -> Self {
+        Failure::NoResponse(why)
+    }
+}
+
 /// A complete response. It may contain secrets.
 pub(super) struct HttpResponse {
     pub status: StatusCode,
@@ -118,7 +132,7 @@ impl Http {
     /// Makes a call. The timeout covers all of it, including redirects and the body.
     ///
     /// # Errors
-    /// Names the server, and describes why it gave no response.
+    /// Names the server, and describes why it gave no response, or one that cannot be read.
     pub(super) async fn send(
         &self,
         request: HttpRequest,
@@ -132,9 +146,13 @@ impl Http {
             Ok(Ok((status, body))) => {
                 Ok(HttpResponse { status, body, from, elapsed: started.elapsed(), secrets })
             }
-            Ok(Err(why)) => {
+            Ok(Err(failure)) => {
+                let (beginning, why) = match failure {
+                    Failure::NoResponse(why) => ("no response".to_owned(), why),
+                    Failure::Unreadable(status, why) => (format!("HTTP {}", status.as_u16()), why),
+                };
                 let why = secrets.hide(why);
-                Err(format!("no response from {from} in {}: {why}", millis(started.elapsed())))
+                Err(format!("{beginning} from {from} in {}: {why}", millis(started.elapsed())))
             }
             Err(_) => Err(format!("no response from {from} within {} s", limit.as_secs())),
         }
@@ -144,7 +162,7 @@ impl Http {
         &self,
         mut request: HttpRequest,
         permit: &mut CallPermit,
-    ) -> Result<(StatusCode, Vec<u8>), String> {
+    ) -> Result<(StatusCode, Vec<u8>), Failure> {
         let tls = self.tls.config_for(request.insecure, request.ca.as_ref())?;
         for _ in 0..=MAX_REDIRECTS {
             self.check(&request.url)?;
@@ -159,13 +177,14 @@ impl Http {
                 None => {
                     // The request need not stay in memory while the response is read.
                     drop(request);
-                    let body = read(response, permit).await?;
+                    let body = read(response, permit).await;
+                    let body = body.map_err(|why| Failure::Unreadable(status, why))?;
                     connection.complete();
                     return Ok((status, body));
                 }
             }
         }
-        Err(format!("more than {MAX_REDIRECTS} redirects"))
+        Err(format!("more than {MAX_REDIRECTS} redirects").into())
     }
 
     /// Connects to a server.
@@ -209,18 +228,16 @@ impl Http {
 /// would be cut off. A compressed body, which was not requested, is also an error, because a few kilobytes can expand
 /// to gigabytes.
 async fn read(response: Response<Incoming>, permit: &mut CallPermit) -> Result<Vec<u8>, String> {
-    for coding in response.headers().get_all(CONTENT_ENCODING) {
-        let coding = String::from_utf8_lossy(coding.as_bytes());
-        if !coding.split(',').all(is_no_compression) {
-            return Err(format!(
-                "the response is compressed ({coding}), although the request accepts only identity; disable \
-                 compression in the server"
-            ));
+    for name in [CONTENT_ENCODING, TRANSFER_ENCODING] {
+        for codings in response.headers().get_all(&name) {
+            let codings = String::from_utf8_lossy(codings.as_bytes());
+            codings.split(',').map(str::trim).try_for_each(|coding| check_coding(&name, coding))?;
         }
     }
     let (mut incoming, mut body) = (response.into_body(), Vec::new());
     while let Some(frame) = incoming.frame().await {
-        let frame = frame.map_err(|error| cause(&error))?;
+        let incomplete = |error| format!("the response is incomplete: {}", cause(&error));
+        let frame = frame.map_err(incomplete)?;
         let chunk = frame.into_data().unwrap_or_default();
         let length = body.len() + chunk.len();
         if length > MAX_RESPONSE {
@@ -235,16 +252,47 @@ async fn read(response: Response<Incoming>, permit: &mut CallPermit) -> Result<V
     Ok(body)
 }
 
-/// Whether a content coding leaves the body as it is. Some servers name a character set or a transfer encoding here.
-fn is_no_compression(coding: &str) -> bool {
-    const NONE: [&str; 9] =
-        ["", "identity", "none", "utf-8", "utf8", "us-ascii", "8bit", "7bit", "binary"];
-    NONE.contains(&coding.trim().to_ascii_lowercase().as_str())
+/// Checks that a coding leaves the body as it is. Some servers name a character set, a type or a transfer encoding in
+/// Content-Encoding.
+fn check_coding(header: &HeaderName, coding: &str) -> Result<(), String> {
+    const NONE: [&str; 12] = [
+        "",
+        "identity",
+        "none",
+        "chunked",
+        "aws-chunked",
+        "7bit",
+        "8bit",
+        "binary",
+        "us-ascii",
+        "ascii",
+        "text",
+        "utf",
+    ];
+    const COMPRESSIONS: [&str; 9] =
+        ["gzip", "x-gzip", "deflate", "compress", "x-compress", "br", "zstd", "dcb", "dcz"];
+    const CHARACTER_SETS: [&str; 4] = ["utf-", "utf8", "iso-8859-", "windows-125"];
+    let name = coding.trim_matches(['"', '\'']).to_ascii_lowercase();
+    let name = name.strip_prefix("charset=").unwrap_or(&name);
+    let is_none = NONE.contains(&name)
+        || CHARACTER_SETS.iter().any(|set| name.starts_with(set))
+        || name.contains('/');
+    if is_none {
+        return Ok(());
+    }
+    if COMPRESSIONS.contains(&name) {
+        return Err(format!(
+            "the response is compressed ({coding}), although the request accepts only identity; disable \
+             compression in the server"
+        ));
+    }
+    Err(format!("the response has an unknown coding ({header}: {coding}); send it without"))
 }
 
+/// Where a response redirects to. Some servers do not encode what is not ASCII.
 fn redirect(status: StatusCode, headers: &HeaderMap) -> Option<&str> {
     match status.as_u16() {
-        301 | 302 | 303 | 307 | 308 => headers.get(LOCATION)?.to_str().ok(),
+        301 | 302 | 303 | 307 | 308 => std::str::from_utf8(headers.get(LOCATION)?.as_bytes()).ok(),
         _ => None,
     }
 }

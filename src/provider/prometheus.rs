@@ -18,7 +18,7 @@ use super::measure::{Measurement, Trust};
 use super::query_result::{QueryResult, Values};
 use super::web;
 use gamekeeper_core::api::PrometheusMetric;
-use gamekeeper_core::expr::{Subject, brief, without_mark};
+use gamekeeper_core::expr::{JsonFault, Subject, brief, without_mark};
 use gamekeeper_core::hook_run::Outcome;
 
 /// How long Prometheus may take to respond, in seconds, unless the metric sets a timeout.
@@ -59,7 +59,8 @@ fn request(measurement: &Measurement, filling: &mut Filling<'_>) -> Result<HttpR
     for header in &prometheus.headers {
         headers.extend([web::header(&header.key, &header.value, filling)?]);
     }
-    let seconds = prometheus.timeout_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+    let seconds = prometheus.timeout_seconds.or(prometheus.timeout);
+    let seconds = seconds.and_then(|seconds| u64::try_from(seconds).ok());
     let timeout = Duration::from_secs(seconds.filter(|s| *s > 0).unwrap_or(DEFAULT_TIMEOUT));
     let insecure = prometheus.insecure;
     Ok(HttpRequest { headers, insecure, ..HttpRequest::new(Method::GET, url, timeout) })
@@ -81,8 +82,9 @@ fn assess(response: &HttpResponse, conditions: &Conditions, accept_partial: bool
         Err(error) => return errored(&error.to_string()),
     };
     // Labels may be in another encoding; no number can be.
-    let Ok(result) = serde_json::from_str::<QueryResult>(&body) else {
-        return errored(&format!("unexpected response from Prometheus: {}", brief(text.trim())));
+    let result: QueryResult = match serde_json::from_str(&body) {
+        Ok(result) => result,
+        Err(error) => return errored(&unexpected(response, &error)),
     };
     if let Some(error) = result.error() {
         return errored(&error);
@@ -112,8 +114,18 @@ fn assess(response: &HttpResponse, conditions: &Conditions, accept_partial: bool
             };
             conditions.judge(&Subject::numbers(&numbers), note)
         }
-        Err(text) => {
-            errored(&format!("the query returned {}: use one that returns numbers", brief(&text)))
-        }
+        Err(text) => errored(&format!("the query returned {text}: use one that returns numbers")),
     }
+}
+
+/// Why a response is no query result.
+fn unexpected(response: &HttpResponse, error: &serde_json::Error) -> String {
+    let body = &response.body;
+    let text = String::from_utf8_lossy(body);
+    let shown = match (text.trim(), JsonFault::of(body, error)) {
+        ("", _) => "it is empty".to_owned(),
+        (text, Some(fault)) => format!("{fault}: {}", brief(text)),
+        (text, None) => brief(text),
+    };
+    format!("unexpected response from Prometheus: {shown}")
 }

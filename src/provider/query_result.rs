@@ -33,26 +33,43 @@ pub(super) struct QueryResult {
     partial: Remark,
 }
 
-/// A time and a value. The value is text, because JSON has no NaN.
-type Sample = (f64, String);
+/// A time and a value.
+type Sample = (IgnoredAny, Number);
+
+/// A value. It is text, because JSON has no NaN; but some servers write numbers.
+#[derive(Deserialize)]
+#[serde(untagged)]
+pub(super) enum Number {
+    Text(String),
+    Number(serde_json::Number),
+}
+
+impl fmt::Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Number::Text(text) => f.write_str(text),
+            Number::Number(number) => number.fmt(f),
+        }
+    }
+}
 
 #[derive(Deserialize)]
 #[serde(tag = "resultType", content = "result", rename_all = "lowercase")]
 pub(super) enum Found {
     Scalar(Sample),
-    Vector(Vec<Instant>),
-    Matrix(Vec<Range>),
+    Vector(Vec<Series>),
+    Matrix(Vec<Series>),
     String(Sample),
 }
 
+/// A time series of a vector, with one value, or of a matrix.
 #[derive(Deserialize)]
-pub(super) struct Instant {
-    value: Sample,
-}
-
-#[derive(Deserialize)]
-pub(super) struct Range {
+pub(super) struct Series {
+    value: Option<Sample>,
+    #[serde(default)]
     values: Vec<Sample>,
+    histogram: Option<IgnoredAny>,
+    histograms: Option<IgnoredAny>,
 }
 
 /// What a result contains.
@@ -94,22 +111,31 @@ impl QueryResult {
         is_partial.then(|| "its HTTP status is 206".to_owned())
     }
 
-    /// The numbers in the result. The error is a text in it that is not a number.
+    /// The numbers in the result. The error is something in it that is not a number.
     pub(super) fn values(self) -> Result<Values, String> {
-        let number = |(_, text): Sample| text.parse::<f64>().map_err(|_| text);
+        let number = |(_, value): Sample| {
+            let text = value.to_string();
+            text.parse::<f64>().map_err(|_| brief(&text))
+        };
         match self.data {
             None => Ok(Values::Many(Vec::new())),
             Some(Found::Scalar(sample)) => number(sample).map(Values::One),
-            Some(Found::Vector(series)) => {
-                let numbers = series.into_iter().map(|series| number(series.value));
-                numbers.collect::<Result<_, _>>().map(Values::Many)
+            Some(Found::Vector(series) | Found::Matrix(series)) => {
+                let mut numbers = Vec::new();
+                for Series { value, values, histogram, histograms } in series {
+                    if histogram.is_some() || histograms.is_some() {
+                        return Err("a native histogram".to_owned());
+                    }
+                    if value.is_none() && values.is_empty() {
+                        return Err("a series without a value".to_owned());
+                    }
+                    for sample in value.into_iter().chain(values) {
+                        numbers.push(number(sample)?);
+                    }
+                }
+                Ok(Values::Many(numbers))
             }
-            Some(Found::Matrix(series)) => {
-                let samples = series.into_iter().flat_map(|series| series.values);
-                let numbers = samples.map(number);
-                numbers.collect::<Result<_, _>>().map(Values::Many)
-            }
-            Some(Found::String((_, text))) => Err(text),
+            Some(Found::String((_, text))) => Err(brief(&text.to_string())),
         }
     }
 }

@@ -128,6 +128,14 @@ fn judge(body: &[u8], path: &str, conditions: &Conditions) -> Result<Outcome, Do
         "" => None,
         path => Some(JsonPath::parse(path)?),
     };
-    let document = Document::read(body)?;
-    Ok(conditions.judge(&document.subject(path.as_ref())?, None))
+    let document = match Document::read(body) {
+        Err(DocumentError::OtherEncoding(_) | DocumentError::Compressed(_))
+            if path.is_none() && conditions.is_empty() =>
+        {
+            Document::unread(body)
+        }
+        document => document?,
+    };
+    let subject = document.subject(path.as_ref(), !conditions.is_empty())?;
+    Ok(conditions.judge(&subject, None))
 }

@@ -9,7 +9,7 @@ use super::Options;
 use gamekeeper_core::admission::{Finding, unknown_fields};
 use gamekeeper_core::api::{Argument, HookRun, HookRunSpec, HookTemplate, HookTemplateSpec};
 use gamekeeper_core::hook_run::{missing_arguments, run_arguments, used_arguments};
-use gamekeeper_core::lint::yaml::{self, Document};
+use gamekeeper_core::lint::yaml::{self, Document, NotYaml};
 
 /// Why a file cannot be run.
 #[derive(Debug, thiserror::Error)]
@@ -68,12 +68,12 @@ pub(super) fn read(options: &Options) -> Result<HookRunSpec, FileError> {
 }
 
 fn contents(file: &Path) -> std::io::Result<String> {
-    if file != Path::new("-") {
-        return std::fs::read_to_string(file);
-    }
-    let mut text = String::new();
-    std::io::stdin().read_to_string(&mut text)?;
-    Ok(text)
+    let mut bytes = Vec::new();
+    match file == Path::new("-") {
+        true => std::io::stdin().read_to_end(&mut bytes)?,
+        false => std::fs::File::open(file)?.read_to_end(&mut bytes)?,
+    };
+    Ok(yaml::decode(&bytes))
 }
 
 fn argument((name, value): &(String, String)) -> Argument {
@@ -85,7 +85,7 @@ fn choose(file: &str, text: &str, wanted: Option<&str>) -> Result<Document, File
     let mut found = Vec::new();
     let documents = yaml::read(text);
     for document in
-        documents.map_err(|(line, why)| FileError::NotYaml(file.to_owned(), line, why))?
+        documents.map_err(|NotYaml { line, why }| FileError::NotYaml(file.to_owned(), line, why))?
     {
         let object = &document.object;
         let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();

@@ -177,14 +177,34 @@ fn check_condition(field: String, source: &str, metric: &Metric) -> Option<Findi
         Ok(condition) => condition,
         Err(error) => return Some(Finding::invalid(field, source, error.why())),
     };
-    let kind = metric.provider.given().next().map(Provider::result_kind);
+    let provider = metric.provider.given().next();
+    if let Some(Provider::Prometheus(prometheus)) = provider
+        && condition.compares_result_with_number()
+        && returns_list(&prometheus.query)
+    {
+        // A warning, because this is a guess.
+        let why = "Invalid value: compares result with a number, but this query's result is a list: write result[0] < 0.5";
+        return Some(Finding::error(field, why).as_warning());
+    }
+    let kind = provider.map(Provider::result_kind);
     let why = match kind {
         // The CRD has a rule with the same message for web calls, but a regular expression cannot find every such
         // comparison.
-        Some(ResultKind::Text(subject)) if condition.compares_result_with_number() => format!(
-            "Invalid value: compares result with a number, but {subject} is text: write \
-             asInt(result) < 30 or asFloat(result) < 0.5"
+        Some(ResultKind::Json) if condition.compares_result_with_number() => {
+            number_as_text("a web call's result")
+        }
+        Some(ResultKind::Text(subject)) if condition.compares_result_with_number() => {
+            number_as_text(subject)
+        }
+        Some(ResultKind::Text(subject)) if condition.uses_result_as_truth() => format!(
+            "Invalid value: uses result as true or false, but {subject} is text: write \
+             result == 'true'"
         ),
+        Some(ResultKind::Number) if condition.uses_result_as_truth() => {
+            "Invalid value: uses result as true or false, but a query's result is a number: write \
+             result[0] > 0.5"
+                .to_owned()
+        }
         Some(ResultKind::Number) if condition.compares_result_with_text() => {
             "Invalid value: compares result with text, but a query's result is a number: write \
              result < 0.5"
@@ -193,6 +213,21 @@ fn check_condition(field: String, source: &str, metric: &Metric) -> Option<Findi
         _ => return None,
     };
     Some(Finding::error(field, why))
+}
+
+/// Whether a query returns a list, as far as can be seen: few functions of PromQL return a single number. A query that
+/// begins with an argument may be any.
+fn returns_list(query: &str) -> bool {
+    let query: String = query.chars().filter(|it| !it.is_whitespace()).collect();
+    let has_scalar = ["scalar(", "time(", "pi("].iter().any(|function| query.contains(function));
+    !has_scalar && !query.starts_with("{{") && query.contains(char::is_alphabetic)
+}
+
+fn number_as_text(subject: &str) -> String {
+    format!(
+        "Invalid value: compares result with a number, but {subject} is text: write asInt(result) < 30 or \
+         asFloat(result) < 0.5"
+    )
 }
 
 /// Checks a metric's provider: URLs, paths, headers and pod templates.

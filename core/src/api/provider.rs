@@ -141,7 +141,7 @@ pub struct WebMetric {
 /// A Prometheus query.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-validations" = [schema::ca_or_insecure()]))]
+#[schemars(extend("x-kubernetes-validations" = [schema::ca_or_insecure(), schema::one_timeout()]))]
 pub struct PrometheusMetric {
     /// Base URL of the Prometheus server.
     #[schemars(schema_with = "schema::url")]
@@ -157,6 +157,10 @@ pub struct PrometheusMetric {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 3600))]
     pub timeout_seconds: Option<i32>,
+    /// The same as timeoutSeconds, as Argo Rollouts names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 3600))]
+    pub timeout: Option<i32>,
     /// Headers of the request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]

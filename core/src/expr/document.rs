@@ -1,5 +1,7 @@
 //! Responses, and the values that conditions read from them.
 
+use std::fmt;
+
 use serde_json::Value;
 
 use super::Subject;
@@ -27,7 +29,14 @@ pub enum Document {
         invalid: InvalidByte,
     },
     /// Anything else, as trimmed text.
-    Text(String),
+    Text {
+        /// The text, in which what is not UTF-8 was replaced.
+        text: String,
+        /// The first byte that was replaced.
+        invalid: Option<InvalidByte>,
+        /// If it looks like JSON, why it is none.
+        fault: Option<JsonFault>,
+    },
 }
 
 /// A byte that is not UTF-8.
@@ -38,11 +47,47 @@ pub struct InvalidByte {
 }
 
 impl InvalidByte {
-    /// The first byte of a text that is not UTF-8.
-    fn first(text: &[u8]) -> Option<Self> {
-        let offset = std::str::from_utf8(text).err()?.valid_up_to();
-        let byte = *text.get(offset)?;
+    /// The first byte of a body that is not UTF-8.
+    fn first(body: &[u8]) -> Option<Self> {
+        let offset = std::str::from_utf8(body).err()?.valid_up_to();
+        let byte = *body.get(offset)?;
         Some(InvalidByte { byte, offset })
+    }
+}
+
+/// Where a body that looks like JSON is none, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JsonFault {
+    why: String,
+    /// The byte and its offset in the body; None at its end.
+    at: Option<(u8, usize)>,
+}
+
+impl JsonFault {
+    /// The fault that an error of the parser describes; None if the body does not look like JSON. If it is JSON, but not
+    /// what was expected, the place is not known exactly.
+    pub fn of(body: &[u8], error: &serde_json::Error) -> Option<Self> {
+        let text = without_mark(body).ok()?;
+        if !matches!(text.trim_ascii_start().first(), Some(b'{' | b'[')) {
+            return None;
+        }
+        let why = error.to_string();
+        let why = why.split(" at line ").next().unwrap_or_default().to_owned();
+        let lines_before =
+            text.split_inclusive(|byte| *byte == b'\n').take(error.line().saturating_sub(1));
+        let line_start: usize = lines_before.map(<[u8]>::len).sum();
+        let offset = body.len() - text.len() + line_start + error.column().saturating_sub(1);
+        let byte = body.get(offset).filter(|_| error.is_syntax());
+        Some(JsonFault { why, at: byte.map(|byte| (*byte, offset)) })
+    }
+}
+
+impl fmt::Display for JsonFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.at {
+            Some((byte, offset)) => write!(f, "{}: byte {byte:#04X} at offset {offset}", self.why),
+            None => f.write_str(&self.why),
+        }
     }
 }
 
@@ -57,13 +102,18 @@ pub enum DocumentError {
     NotJson(String),
     /// What is selected contains bytes that are not UTF-8.
     #[error(
-        "byte {:#04X} at offset {} of the response is not UTF-8: send JSON as UTF-8, or select a single value without \
-         such bytes with jsonPath", .0.byte, .0.offset
+        "byte {:#04X} at offset {} of the response is not UTF-8: send UTF-8, or JSON of which jsonPath selects a single \
+         value without such bytes", .0.byte, .0.offset
     )]
     NotUtf8(InvalidByte),
-    /// It is UTF-16 or UTF-32.
+    /// It is in another encoding.
     #[error("the response is {0}: send UTF-8")]
     OtherEncoding(&'static str),
+    /// It is compressed.
+    #[error(
+        "the response is compressed with {0}, although it does not say so: send it uncompressed"
+    )]
+    Compressed(&'static str),
     /// The path does not match the JSON.
     #[error(transparent)]
     Path(#[from] PathError),
@@ -73,38 +123,62 @@ impl Document {
     /// Parses a body.
     ///
     /// # Errors
-    /// If its JSON would use too much memory, or if it begins with the mark of another encoding than UTF-8.
+    /// If its JSON would use too much memory, or if it is compressed or in another encoding than UTF-8.
     pub fn read(body: &[u8]) -> Result<Self, DocumentError> {
-        let body = without_mark(body)?;
-        if json_memory(body) > MAX_MEMORY {
+        let text = without_mark(body)?;
+        if json_memory(text) > MAX_MEMORY {
             return Err(DocumentError::TooComplex);
         }
-        if let Ok(json) = serde_json::from_slice(body) {
-            return Ok(Document::Json(json));
+        let error = match serde_json::from_slice(text) {
+            Ok(json) => return Ok(Document::Json(json)),
+            Err(error) => error,
+        };
+        let invalid = InvalidByte::first(body);
+        let text = String::from_utf8_lossy(text);
+        match (invalid, serde_json::from_str(&text)) {
+            (Some(invalid), Ok(json)) => Ok(Document::Repaired { json, invalid }),
+            _ => {
+                let fault = JsonFault::of(body, &error);
+                Ok(Document::Text { text: text.trim().to_owned(), invalid, fault })
+            }
         }
-        let text = String::from_utf8_lossy(body);
-        if let Some(invalid) = InvalidByte::first(body)
-            && let Ok(json) = serde_json::from_str(&text)
-        {
-            return Ok(Document::Repaired { json, invalid });
-        }
-        Ok(Document::Text(text.trim().to_owned()))
     }
 
-    /// What a path selects; without a path, or with {$}, the whole response.
+    /// A body that nothing reads: neither a path nor a condition.
+    pub fn unread(body: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(body).trim().to_owned();
+        Document::Text { text, invalid: None, fault: None }
+    }
+
+    /// What a path selects; without a path, or with {$}, the whole response. If nothing `judges` it, it may contain
+    /// characters that were replaced.
     ///
     /// # Errors
     /// If there is a path other than {$}, and the response is not JSON or the path does not match it.
-    pub fn subject<'a>(&'a self, path: Option<&'a JsonPath>) -> Result<Subject<'a>, DocumentError> {
-        match (self, path.filter(|path| !path.is_whole())) {
+    pub fn subject<'a>(
+        &'a self,
+        path: Option<&'a JsonPath>,
+        judges: bool,
+    ) -> Result<Subject<'a>, DocumentError> {
+        let path = path.filter(|path| !path.is_whole());
+        match (self, path) {
+            (Document::Text { text, invalid: None, .. }, None) => Ok(Subject::text(text.as_str())),
+            (Document::Text { text, .. }, None) if !judges => Ok(Subject::text(text.as_str())),
+            (Document::Text { invalid: Some(invalid), .. }, None) => {
+                Err(DocumentError::NotUtf8(*invalid))
+            }
+            (Document::Text { text, fault, .. }, Some(_)) => Err(not_json(text, fault.as_ref())),
+            (Document::Json(json) | Document::Repaired { json, .. }, None) if !judges => {
+                Ok(Subject::whole(json))
+            }
             (Document::Json(json), None) => Ok(Subject::whole(json)),
-            (Document::Text(text), None) => Ok(Subject::text(text.as_str())),
-            (Document::Json(json), Some(path)) => Ok(Subject::selected(&path.select(json)?)),
-            (Document::Text(text), Some(_)) => Err(DocumentError::NotJson(brief(text))),
             (Document::Repaired { invalid, .. }, None) => Err(DocumentError::NotUtf8(*invalid)),
+            (Document::Json(json), Some(path)) => Ok(Subject::selected(&path.select(json)?)),
             // A path that can match several values may have compared what was replaced.
             (Document::Repaired { json, invalid }, Some(path)) => match path.select(json)? {
-                selection @ Selection::One(value) if !value.to_string().contains(REPLACED) => {
+                selection @ Selection::One(value)
+                    if !judges || !value.to_string().contains(REPLACED) =>
+                {
                     Ok(Subject::selected(&selection))
                 }
                 _ => Err(DocumentError::NotUtf8(*invalid)),
@@ -113,17 +187,32 @@ impl Document {
     }
 }
 
+fn not_json(text: &str, fault: Option<&JsonFault>) -> DocumentError {
+    let shown = match (text, fault) {
+        ("", _) => "it is empty".to_owned(),
+        (_, Some(fault)) => format!("{fault}: {}", brief(text)),
+        (_, None) => brief(text),
+    };
+    DocumentError::NotJson(shown)
+}
+
 /// The body without a byte order mark, which some servers send before JSON.
 ///
 /// # Errors
-/// If it is the mark of another encoding than UTF-8.
+/// If it is compressed, or in another encoding than UTF-8.
 pub fn without_mark(body: &[u8]) -> Result<&[u8], DocumentError> {
     match body {
         [0xEF, 0xBB, 0xBF, rest @ ..] => Ok(rest),
-        [0xFF, 0xFE, 0, 0, ..] | [0, 0, 0xFE, 0xFF, ..] => {
-            Err(DocumentError::OtherEncoding("UTF-32"))
-        }
-        [0xFF, 0xFE, ..] | [0xFE, 0xFF, ..] => Err(DocumentError::OtherEncoding("UTF-16")),
+        [0xFF, 0xFE, 0, 0, ..]
+        | [0, 0, 0xFE, 0xFF, ..]
+        | [0, 0, 0, 1..=255, ..]
+        | [1..=255, 0, 0, 0, ..] => Err(DocumentError::OtherEncoding("UTF-32")),
+        [0xFF, 0xFE, ..]
+        | [0xFE, 0xFF, ..]
+        | [0, 1..=255, 0, 1..=255, ..]
+        | [1..=255, 0, 1..=255, 0, ..] => Err(DocumentError::OtherEncoding("UTF-16")),
+        [0x1F, 0x8B, ..] => Err(DocumentError::Compressed("gzip")),
+        [0x28, 0xB5, 0x2F, 0xFD, ..] => Err(DocumentError::Compressed("zstd")),
         _ => Ok(body),
     }
 }
@@ -140,7 +229,7 @@ mod tests {
     fn selected(body: &[u8], path: &str) -> Result<String, String> {
         let path = (!path.is_empty()).then(|| JsonPath::parse(path).expect("a path"));
         let document = Document::read(body).map_err(|error| error.to_string())?;
-        let subject = document.subject(path.as_ref());
+        let subject = document.subject(path.as_ref(), true);
         subject.map(|it| format!("{it:?}")).map_err(|error| error.to_string())
     }
 
@@ -161,8 +250,8 @@ mod tests {
         let body =
             b"{\"map\":\"Z\xFCrich\",\"players\":0,\"all\":[{\"map\":\"Z\xFCrich\",\"n\":1}]}";
         assert!(selected(body, "{$.players}").is_ok());
-        let expected = "byte 0xFC at offset 9 of the response is not UTF-8: send JSON as UTF-8, or select a single value \
-                        without such bytes with jsonPath";
+        let expected = "byte 0xFC at offset 9 of the response is not UTF-8: send UTF-8, or JSON of which jsonPath selects \
+                        a single value without such bytes";
         for path in ["", "{$}", "{$.map}", "{$.all}", "{$.all[?(@.map!='x')].n}", "{$.all[*].n}"] {
             assert_eq!(selected(body, path), Err(expected.to_owned()), "{path}");
         }

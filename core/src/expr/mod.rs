@@ -12,5 +12,5 @@ mod writable;
 
 pub use condition::{Condition, ConditionError, Subject};
 pub use deep_stack::{Panicked, STACK_BYTES, on_deep_stack};
-pub use document::{Document, DocumentError, InvalidByte, brief, without_mark};
+pub use document::{Document, DocumentError, InvalidByte, JsonFault, brief, without_mark};
 pub use writable::writable;

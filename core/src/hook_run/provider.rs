@@ -56,9 +56,11 @@ fn header_values(path: &str, headers: &[WebHeader], visit: Visit<'_>) {
 /// What `result` is in the conditions of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResultKind {
+    /// A JSON value; in it, a number is text unless it is called `value`.
+    Json,
     /// Text; what it is called in a message.
     Text(&'static str),
-    /// A number.
+    /// A number, or a list of numbers.
     Number,
     /// Any value, or none.
     Any,
@@ -85,7 +87,7 @@ impl<'m> Provider<'m> {
     /// What the call's result is.
     pub fn result_kind(self) -> ResultKind {
         match self {
-            Self::Web(_) => ResultKind::Text("a web call's result"),
+            Self::Web(_) => ResultKind::Json,
             Self::Prometheus(_) => ResultKind::Number,
             Self::Kubernetes(it) if it.fields.len() == 1 => ResultKind::Text("a field's result"),
             Self::Exec(_) => ResultKind::Text("a command's output"),

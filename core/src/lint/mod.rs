@@ -3,6 +3,7 @@
 //! An object is also checked against others in the same files: HookTemplates, SidecarSets, workloads, Namespaces and
 //! PodDisruptionBudgets. Objects of other API groups are not checked themselves.
 
+mod argo;
 mod objects;
 #[cfg(test)]
 mod tests;

@@ -8,7 +8,8 @@ use kube::core::Selector;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::yaml::{self, Document};
+use super::argo;
+use super::yaml::{self, Document, NotYaml};
 use super::{Diagnostic, Source};
 use crate::admission::{self, Finding, KINDS, Namespaces, Neighbor, Schemas, Templates, lies_in};
 use crate::api::{API_VERSION, GROUP, HookTemplate, SidecarSet};
@@ -55,7 +56,7 @@ pub(super) fn check(sources: &[Source]) -> Vec<Diagnostic> {
                 let ours = documents.into_iter().filter(is_in_our_group);
                 objects.extend(ours.map(|document| Object::new(name, document, &schemas)));
             }
-            Err((line, why)) => diagnostics.push(Diagnostic {
+            Err(NotYaml { line, why }) => diagnostics.push(Diagnostic {
                 file: name.clone(),
                 line,
                 finding: Finding::error("", format!("is not YAML: {why}")),
@@ -135,8 +136,14 @@ impl<'a> Object<'a> {
                 let message = "Required value: name or generateName is required";
                 findings.push(Finding::error("metadata.name", message));
             }
-            findings.extend(schemas.check(&kind, &mut document.object));
+            let found = schemas.check(&kind, &mut document.object).into_iter();
+            findings.extend(found.map(argo::with_fix));
         }
+        findings.extend(document.repeated().map(|field| {
+            let message =
+                "is set more than once, and kubectl uses the last value: remove the others";
+            Finding::error(field, message).as_warning()
+        }));
         Self { file, document, findings }
     }
 

@@ -69,7 +69,8 @@ fn expressions() {
     let document = Document::Json(document());
     let paths = ["{$}", "{$.many}", "{$.long}", "{$.many[?(@.n==1)].s}"]
         .map(|path| JsonPath::parse(path).expect(path));
-    let subjects = paths.each_ref().map(|path| document.subject(Some(path)).expect("a subject"));
+    let subjects =
+        paths.each_ref().map(|path| document.subject(Some(path), true).expect("a subject"));
     series(
         "expressions",
         |random| {
@@ -107,7 +108,7 @@ fn paths() {
         |text| {
             let path = JsonPath::parse(text);
             path.is_ok_and(|path| {
-                document.subject(Some(&path)).is_ok_and(|subject| !subject.shown().is_empty())
+                document.subject(Some(&path), true).is_ok_and(|subject| !subject.shown().is_empty())
             })
         },
     );
@@ -160,7 +161,7 @@ fn bodies() {
             // The text's length decides which path and condition are used, so that a failure can be reproduced.
             let path = paths.get(text.len() % (paths.len() + 1));
             let condition = &conditions[text.len() / 7 % conditions.len()];
-            document.subject(path).is_ok_and(|subject| {
+            document.subject(path, true).is_ok_and(|subject| {
                 !subject.shown().is_empty() && condition.holds(&subject).is_ok()
             })
         },

@@ -1,5 +1,6 @@
 //! Measurements with servers that respond as the test specifies, byte by byte.
 
+mod answers;
 mod cluster;
 mod connections;
 mod credentials;

@@ -21,7 +21,7 @@ async fn calls_to_servers_that_send_too_slowly_or_too_much_are_cut_off() {
     for (answer, expected) in [
         (Reply::Trickle, "no response from SERVER/ within 1 s"),
         (Reply::Silence, "no response from SERVER/ within 1 s"),
-        (Reply::Endless, "no response from SERVER/ in N ms: the response is longer than 1 MiB"),
+        (Reply::Endless, "HTTP 200 from SERVER/ in N ms: the response is longer than 1 MiB"),
     ] {
         let server = Server::start(&[answer]).await;
         let mut web = slow.clone();
@@ -71,11 +71,17 @@ async fn the_head_of_a_response_is_bounded() {
 #[tokio::test]
 async fn a_truncated_or_malformed_response_is_an_error() {
     let short_body = b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{\"age\":45}".to_vec();
-    for bytes in [short_body, Vec::new(), b"HTTP/1.1 200".to_vec(), b"nonsense\r\n\r\n".to_vec()] {
+    let none = "no response from SERVER/ in N ms: ";
+    for (bytes, expected) in [
+        (short_body, "HTTP 200 from SERVER/ in N ms: the response is incomplete: "),
+        (Vec::new(), none),
+        (b"HTTP/1.1 200".to_vec(), none),
+        (b"nonsense\r\n\r\n".to_vec(), none),
+    ] {
         let server = Server::start(&[Reply::Bytes(bytes)]).await;
         let outcome = measure(metric(json!({"url": server.url}), json!({}))).await;
         assert_eq!(outcome.phase, Error, "{outcome:?}");
-        assert!(message(&outcome, &server).starts_with("no response from SERVER/ in N ms: "));
+        assert!(message(&outcome, &server).starts_with(expected), "{outcome:?}");
     }
 }
 

@@ -60,6 +60,16 @@ pub fn pause_duration(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
+/// A number of measurements, which may be written as text.
+pub fn limit(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "x-kubernetes-int-or-string": true,
+        "minimum": 0,
+        "maximum": i32::MAX,
+        "pattern": "^[0-9]{1,9}$",
+    })
+}
+
 /// Time between two measurements.
 pub fn interval(_: &mut SchemaGenerator) -> Schema {
     duration(">", "must be a duration such as 10s, 5m or 1h30m, more than 0 and at most a century")

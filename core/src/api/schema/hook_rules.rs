@@ -15,7 +15,7 @@ pub fn metric_rules() -> Vec<Rule> {
 fn count_needs_interval() -> Rule {
     rule(
         "interval",
-        "!has(self.count) || self.count <= 1 || has(self.interval)",
+        "!has(self.count) || type(self.count) in [string] || int(self.count) <= 1 || has(self.interval)",
         "is needed when count is more than 1; set one, for example interval: 10s",
     )
 }
@@ -124,6 +124,15 @@ pub fn ca_or_insecure() -> Rule {
         "caSecret",
         "!(has(self.caSecret) && has(self.insecure) && self.insecure)",
         "cannot be combined with insecure: true; keep one of the two",
+    )
+}
+
+/// A query has one timeout.
+pub fn one_timeout() -> Rule {
+    rule(
+        "timeout",
+        "!(has(self.timeout) && has(self.timeoutSeconds))",
+        "must not be set together with timeoutSeconds, which means the same; keep one of the two",
     )
 }
 

@@ -36,13 +36,13 @@ pub(super) use core::{
 };
 pub use crds::crds;
 pub(super) use fields::{
-    any_list, any_object, batch, command, delay, interval, label_selector, merged_by, patch_policy,
-    pause_duration, pod_annotations, pod_selector, pods_or_percentage, possibly_empty_selector,
-    pull_secrets, template_name, url,
+    any_list, any_object, batch, command, delay, interval, label_selector, limit, merged_by,
+    patch_policy, pause_duration, pod_annotations, pod_selector, pods_or_percentage,
+    possibly_empty_selector, pull_secrets, template_name, url,
 };
 pub(super) use hook_rules::{
-    arguments_have_values, ca_or_insecure, in_braces, job_rules, metric_rules, one_value,
-    patched_fields, rules_by_metric_name, some_time_to_live, web_rules,
+    arguments_have_values, ca_or_insecure, in_braces, job_rules, metric_rules, one_timeout,
+    one_value, patched_fields, rules_by_metric_name, some_time_to_live, web_rules,
 };
 pub use rules::escaped;
 pub(super) use rules::{exactly_one_of, immutable};

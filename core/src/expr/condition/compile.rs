@@ -24,6 +24,8 @@ pub(super) enum Node {
     Text(String),
     /// The variable `result`.
     Result,
+    /// The variable `result` where true or false is needed.
+    Truth,
     /// The variable `value`.
     Value,
     /// The variable of the loop at this depth.
@@ -89,7 +91,7 @@ pub(super) fn compile(source: &str) -> Result<Node> {
         .parser()
         .parse(source)
         .map_err(|errors| fix::parse_errors(source, &errors))?;
-    Compiler { nodes: 0, locals: Vec::new() }.node(&tree, 0)
+    Compiler { nodes: 0, locals: Vec::new() }.node(&tree, 0).map(Node::into_truth)
 }
 
 struct Compiler {
@@ -136,6 +138,12 @@ impl Compiler {
         Ok(Box::new(nodes))
     }
 
+    /// The operands of an operator that needs true or false.
+    fn truths(&mut self, call: &CallExpr, depth: usize) -> Result<Box<[Node; 2]>> {
+        let operands: Box<[Node; 2]> = self.operands(call, depth)?;
+        Ok(Box::new(operands.map(Node::into_truth)))
+    }
+
     fn variable(&self, name: &str) -> Result<Node> {
         if let Some(depth) = self.locals.iter().rposition(|local| local == name) {
             return Ok(Node::Local(depth));
@@ -149,16 +157,23 @@ impl Compiler {
 
     fn call(&mut self, call: &CallExpr, depth: usize) -> Result<Node> {
         if let Some(operator) = binary_operator(&call.func_name) {
-            return Ok(Node::Binary(operator, self.operands(call, depth)?));
+            let mut operands: Box<[Node; 2]> = self.operands(call, depth)?;
+            if operands.iter().any(|it| matches!(it, Node::Bool(_))) {
+                *operands = operands.map(Node::into_truth);
+            }
+            return Ok(Node::Binary(operator, operands));
         }
         match call.func_name.as_str() {
-            operators::LOGICAL_AND => Ok(Node::And(self.operands(call, depth)?)),
-            operators::LOGICAL_OR => Ok(Node::Or(self.operands(call, depth)?)),
-            operators::CONDITIONAL => Ok(Node::Conditional(self.operands(call, depth)?)),
+            operators::LOGICAL_AND => Ok(Node::And(self.truths(call, depth)?)),
+            operators::LOGICAL_OR => Ok(Node::Or(self.truths(call, depth)?)),
+            operators::CONDITIONAL => {
+                let [test, yes, no] = *self.operands(call, depth)?;
+                Ok(Node::Conditional(Box::new([test.into_truth(), yes, no])))
+            }
             operators::INDEX => Ok(Node::Index(self.operands(call, depth)?)),
             operators::LOGICAL_NOT => {
                 let [operand] = *self.operands(call, depth)?;
-                Ok(Node::Not(Box::new(operand)))
+                Ok(Node::Not(Box::new(operand.into_truth())))
             }
             operators::NEGATE => {
                 let [operand] = *self.operands(call, depth)?;
@@ -284,6 +299,18 @@ impl Operator {
 }
 
 impl Node {
+    /// The operand of an operator that needs true or false.
+    fn into_truth(self) -> Self {
+        match self {
+            Node::Result => Node::Truth,
+            other => other,
+        }
+    }
+
+    pub(super) fn uses_result_as_truth(&self) -> bool {
+        self.any(&|node| matches!(node, Node::Truth))
+    }
+
     fn children(&self) -> Vec<&Node> {
         match self {
             Node::List(nodes) | Node::Call(_, nodes) => nodes.iter().collect(),

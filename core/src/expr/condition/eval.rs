@@ -75,6 +75,7 @@ impl<'a> Eval<'a, '_> {
                 Ok(Val::Text(Text::Built(text.as_str().into())))
             }
             Node::Result => Ok(self.subject.result.clone()),
+            Node::Truth => Ok(self.subject.truth()),
             Node::Value => Ok(self.subject.value.clone()),
             Node::Local(depth) => match self.locals.get(*depth) {
                 Some(value) => Ok(value.clone()),

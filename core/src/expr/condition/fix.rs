@@ -4,12 +4,13 @@
 use cel::ParseErrors;
 
 /// Spellings in expr, and what to write in CEL.
-const SPELLINGS: [(&str, &str); 12] = [
+const SPELLINGS: [(&str, &str); 13] = [
     (" matches ", "write TEXT.matches(\"PATTERN\") in place of TEXT matches \"PATTERN\""),
     (" contains ", "write TEXT.contains(\"PART\") in place of TEXT contains \"PART\""),
     (" startsWith ", "write TEXT.startsWith(\"START\") in place of TEXT startsWith \"START\""),
     (" endsWith ", "write TEXT.endsWith(\"END\") in place of TEXT endsWith \"END\""),
     ("{#", "write LIST.all(x, x < 3) in place of all(LIST, {# < 3})"),
+    (", #", "write LIST.all(x, x < 3) in place of all(LIST, # < 3)"),
     ("{ #", "write LIST.all(x, x < 3) in place of all(LIST, {# < 3})"),
     (" and ", "write && in place of \"and\""),
     (" or ", "write || in place of \"or\""),

@@ -1,5 +1,5 @@
 //! Conditions: CEL expressions over `value` (what jsonPath selects) and `result` (the same selection, but with a scalar
-//! converted to text).
+//! converted to text, except where true or false is needed, as in `result == true`).
 //!
 //! The parser comes from the `cel` crate. Its evaluator is not used, because it lacks three things: a limit on time and
 //! memory for any input; errors for comparisons of text with numbers (`result != 0` would hold for the text "0"); and
@@ -78,6 +78,11 @@ impl Condition {
     /// Whether the condition compares `result` itself with text.
     pub fn compares_result_with_text(&self) -> bool {
         self.root.compares_result_with_text()
+    }
+
+    /// Whether the condition uses `result` itself as true or false.
+    pub fn uses_result_as_truth(&self) -> bool {
+        self.root.uses_result_as_truth()
     }
 
     /// Evaluates the condition.

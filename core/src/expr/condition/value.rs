@@ -68,6 +68,14 @@ impl<'a> Subject<'a> {
         Subject { result: value.clone(), value, filtered: false }
     }
 
+    /// `result` where true or false is needed: the value with its type, so that `result == true` holds for true in JSON.
+    pub(super) fn truth(&self) -> Val<'a> {
+        match &self.value {
+            Val::List(list) if self.filtered && list.len() == 1 => list.get(0).unwrap_or(Val::Null),
+            value => value.clone(),
+        }
+    }
+
     pub(super) fn result_is_text(&self) -> bool {
         matches!(self.result, Val::Text(_))
     }

@@ -4,6 +4,8 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+mod argo;
+
 use super::*;
 
 fn entries(folder: impl AsRef<Path>) -> Vec<PathBuf> {
@@ -336,7 +338,10 @@ fn yaml_is_read_as_kubectl_reads_it() {
     assert!(printed(&[&merged]).contains("x: unknown field \"x\""));
     assert!(!printed(&[&merged]).contains("selector"), "{}", printed(&[&merged]));
     assert!(printed(&["a: [1"]).starts_with("0.yaml:"), "{}", printed(&["a: [1"]));
-    assert!(printed(&["a: 1\na: 2"]).contains("0.yaml:2: is not YAML: duplicated key"));
+    let twice = WORKLOAD.to_owned() + "apiVersion: tkex.tencent.com/v1alpha1\n";
+    let lines = WORKLOAD.lines().count() + 1;
+    let expected = format!("0.yaml:{lines}: warning: apiVersion: is set more than once");
+    assert!(printed(&[&twice]).contains(&expected), "{}", printed(&[&twice]));
 }
 
 #[test]
