@@ -1,5 +1,5 @@
 //! Layers that Cargo cannot enforce: in the operator `runtime <- kinds, provider <- reconcile <- metrics <- manager`, and
-//! in the core `api <- observed <- guard <- write <- hook_run, sidecar_set, lifecycle <- workload <- admission <- lint`.
+//! in the core `api <- observed <- guard <- write <- revision <- hook_run, sidecar_set, lifecycle <- workload <- admission <- lint`.
 //! Each uses only those to its left. The core also has no clock.
 
 mod sources;
@@ -20,10 +20,11 @@ const CORE: Layers = (
         ("observed", &["api"]),
         ("guard", &["observed"]),
         ("write", &["api", "observed", "guard"]),
+        ("revision", &["api", "observed"]),
         ("hook_run", &["api", "observed"]),
-        ("sidecar_set", &["api", "observed", "write"]),
+        ("sidecar_set", &["api", "observed", "write", "revision"]),
         ("lifecycle", &["api", "observed", "write"]),
-        ("workload", &["api", "observed", "guard", "write", "hook_run", "sidecar_set"]),
+        ("workload", &["api", "observed", "guard", "write", "revision", "hook_run", "sidecar_set"]),
         ("expr", &["api"]),
         (
             "admission",

@@ -12,6 +12,7 @@ mod canary;
 mod chart;
 mod chart_values;
 mod container_order;
+mod defaults;
 mod examples;
 mod first_hour;
 mod guard;
@@ -45,6 +46,7 @@ mod lifecycle_hooks;
 mod metrics;
 mod migrated;
 mod nothing_to_lose;
+mod nulls;
 mod on_delete;
 mod other_writers;
 mod ownership;
@@ -123,6 +125,8 @@ fn main() -> anyhow::Result<ExitCode> {
         hook_servers::tests(),
         in_place::tests(),
         container_order::tests(),
+        defaults::tests(),
+        nulls::tests(),
         indexes::tests(),
         hot_patch::tests(),
         readiness_gate::tests(),

@@ -36,8 +36,10 @@ impl Neighbor {
     /// Reads these parts of a workload.
     pub fn of<K: GameWorkload>(workload: &K) -> Self {
         let (meta, template) = (workload.meta(), workload.pod_template().parse());
-        let labels = template.pointer("/metadata/labels");
-        let labels = labels.and_then(|it| BTreeMap::deserialize(it).ok());
+        let labels = template.pointer("/metadata/labels").and_then(Value::as_object);
+        let labels = labels.into_iter().flatten();
+        let labels =
+            labels.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
         let lists = ["initContainers", "containers"].into_iter();
         let containers = lists.flat_map(|list| template["spec"][list].as_array());
         let names = containers.flatten().filter_map(|it| it["name"].as_str());
@@ -45,7 +47,7 @@ impl Neighbor {
             kind: K::KIND.as_str(),
             namespace: meta.namespace.clone().unwrap_or_default(),
             name: meta.name.clone().unwrap_or_default(),
-            labels: labels.unwrap_or_default(),
+            labels: labels.collect(),
             containers: names.map(str::to_owned).collect(),
         }
     }

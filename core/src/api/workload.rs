@@ -72,7 +72,8 @@ pub trait GameWorkload:
     /// The names of its claim templates, which are also those of the pods' volumes.
     fn claim_template_names(&self) -> impl Iterator<Item = String> {
         let templates = self.claim_templates().iter();
-        templates.map(|template| template.read::<TemplateHead>().metadata.name)
+        let heads = templates.map(|template| template.read::<TemplateHead>().metadata);
+        heads.map(|metadata| metadata.and_then(|it| it.name).unwrap_or_default())
     }
 
     /// The prefixes of its claims' names; the ordinal follows.
@@ -85,9 +86,9 @@ pub trait GameWorkload:
     /// Whether the workload's pods on lost nodes are force-deleted.
     fn forces_pods_off_lost_nodes(&self) -> bool {
         let template: TemplateHead = self.pod_template().read();
-        let annotations = template.metadata.annotations.unwrap_or_default();
+        let annotations = template.metadata.and_then(|it| it.annotations).unwrap_or_default();
         let annotation = annotations.get(FORCE_DELETE_ON_LOST_NODES);
-        annotation.is_some_and(|it| it == "true")
+        annotation.is_some_and(|it| it.as_deref() == Some("true"))
     }
 
     /// The names of its HookTemplates.
@@ -100,18 +101,18 @@ pub trait GameWorkload:
     }
 }
 
-/// The metadata of a template.
+/// The metadata of a template. Each field and annotation may be null.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct TemplateHead {
-    metadata: TemplateMetadata,
+    metadata: Option<TemplateMetadata>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct TemplateMetadata {
-    name: String,
-    annotations: Option<BTreeMap<String, String>>,
+    name: Option<String>,
+    annotations: Option<BTreeMap<String, Option<String>>>,
 }
 
 /// Implements [`GameWorkload`] for a kind. The fields have the same names in both kinds, except that only a

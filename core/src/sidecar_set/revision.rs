@@ -2,17 +2,19 @@
 //! strategy holds the newest one back. The choice is a function of the set and its ControllerRevisions alone, so the
 //! plans of all workloads and all replicas of the webhook decide alike.
 
+use std::cell::LazyCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::core::{Selector, SelectorExt};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::matched::MatchedPod;
 use super::set::Sidecars;
 use crate::api::{SidecarSet, SidecarSetStatus, SidecarUpdateType};
 use crate::observed::limits;
+use crate::revision::canonical;
 
 /// A ControllerRevision of a set.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -28,12 +30,16 @@ pub struct SetRevision {
 }
 
 impl SetRevision {
-    /// The newest of these revisions that has this content.
+    /// The newest of these revisions that has this content, apart from defaults of the API server.
     pub(super) fn with_content<'r>(
         content: &Value,
         revisions: &'r [Arc<Self>],
     ) -> Option<&'r Arc<Self>> {
-        let same = revisions.iter().filter(|it| it.content == *content);
+        // The lists have the names that they have in the spec of a pod.
+        let in_pod = |content: &Value| canonical(&json!({"spec": content}));
+        let wanted = LazyCell::new(|| in_pod(content));
+        let same =
+            revisions.iter().filter(|it| it.content == *content || in_pod(&it.content) == *wanted);
         same.max_by_key(|it| it.number)
     }
 }

@@ -93,12 +93,13 @@ impl Sidecars {
         })
     }
 
-    /// The set with its ControllerRevisions, which decide what new pods get.
+    /// The set with its ControllerRevisions, which decide what new pods get. What a revision records counts, so that
+    /// the shape of its containers does not depend on defaults that the user has written out since.
     #[must_use]
     pub fn with_revisions(mut self, set: &SidecarSet, revisions: &[Arc<SetRevision>]) -> Self {
         let content = injected(&set.spec);
         if let Some(same) = SetRevision::with_content(&content, revisions) {
-            self.revision.clone_from(&same.name);
+            self = self.at(same);
         }
         self.new_pods = choose(&self, set, revisions);
         self

@@ -1,62 +1,19 @@
 //! Whether two volumes are the same, even if only one of them has the defaults that the API server sets.
 
-use serde_json::{Value, json};
+use serde_json::Value;
+
+use crate::revision::canonical_volume;
 
 /// Whether two volumes differ at most in defaults. The API server fills them in before it calls the webhook, so the
 /// volumes of a pod have them, but those of a set do not.
 pub fn is_same_volume(one: &Value, other: &Value) -> bool {
-    completed(one) == completed(other)
-}
-
-/// A volume with its defaults. A volume without a source is an empty directory.
-fn completed(volume: &Value) -> Value {
-    let mut volume = volume.clone();
-    if let Some(fields) = volume.as_object_mut()
-        && fields.keys().all(|it| it == "name")
-    {
-        fields.insert("emptyDir".to_owned(), json!({}));
-    }
-    complete(&mut volume);
-    volume
-}
-
-/// Sets defaults at any depth, because projected volumes contain other sources.
-fn complete(value: &mut Value) {
-    match value {
-        Value::Object(fields) => {
-            for (name, field) in fields {
-                if let (Value::Object(inner), Some((absent, default))) =
-                    (&mut *field, default(name))
-                {
-                    let given = inner.entry(absent).or_insert(Value::Null);
-                    if given.is_null() {
-                        *given = default;
-                    }
-                }
-                complete(field);
-            }
-        }
-        Value::Array(items) => items.iter_mut().for_each(complete),
-        _ => {}
-    }
-}
-
-/// The field of an object with this name that has a default, and the default. They are those of Kubernetes'
-/// pkg/apis/core/v1/defaults.go, and the divisor, which the API server writes even if it is zero. Sources within
-/// projected volumes have no mode, so a default for it does not distinguish them.
-fn default(object: &str) -> Option<(&'static str, Value)> {
-    Some(match object {
-        "configMap" | "downwardAPI" | "projected" | "secret" => ("defaultMode", json!(0o644)),
-        "fieldRef" => ("apiVersion", json!("v1")),
-        "hostPath" => ("type", json!("")),
-        "resourceFieldRef" => ("divisor", json!("0")),
-        "serviceAccountToken" => ("expirationSeconds", json!(3600)),
-        _ => return None,
-    })
+    canonical_volume(one) == canonical_volume(other)
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

@@ -3,11 +3,14 @@
 use std::sync::Arc;
 
 use anyhow::Result;
+use axum::serve::Listener;
 use rcgen::{CertificateParams, CertifiedIssuer, KeyPair};
+use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
+use tokio_rustls::server::TlsStream;
 
 /// An acceptor for TLS on 127.0.0.1 with these ALPN protocols and a certificate from a new authority. Also returns
 /// the authority's certificate (PEM).
@@ -29,4 +32,30 @@ fn authority_params() -> Result<CertificateParams> {
     let mut params = CertificateParams::new(Vec::new())?;
     params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
     Ok(params)
+}
+
+/// Accepts TLS connections.
+pub struct TlsListener {
+    /// Listens for connections.
+    pub tcp: TcpListener,
+    /// Makes their handshakes.
+    pub tls: TlsAcceptor,
+}
+
+impl Listener for TlsListener {
+    type Io = TlsStream<TcpStream>;
+    type Addr = std::net::SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        loop {
+            let (stream, address) = Listener::accept(&mut self.tcp).await;
+            if let Ok(stream) = self.tls.accept(stream).await {
+                return (stream, address);
+            }
+        }
+    }
+
+    fn local_addr(&self) -> std::io::Result<Self::Addr> {
+        self.tcp.local_addr()
+    }
 }

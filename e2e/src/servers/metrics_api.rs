@@ -8,16 +8,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::Result;
 use axum::extract::{Path, State};
 use axum::routing::get;
-use axum::serve::Listener;
 use axum::{Json, Router};
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
-use tokio_rustls::TlsAcceptor;
-use tokio_rustls::server::TlsStream;
 
-use super::authority::acceptor;
+use super::authority::{TlsListener, acceptor};
 use crate::case::Case;
 
 const GROUP: &str = "external.metrics.k8s.io";
@@ -132,28 +129,4 @@ async fn value(
         "kind": "ExternalMetricValueList", "apiVersion": format!("{GROUP}/{VERSION}"),
         "metadata": {}, "items": items,
     }))
-}
-
-/// Accepts TLS connections.
-struct TlsListener {
-    tcp: TcpListener,
-    tls: TlsAcceptor,
-}
-
-impl Listener for TlsListener {
-    type Io = TlsStream<TcpStream>;
-    type Addr = std::net::SocketAddr;
-
-    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        loop {
-            let (stream, address) = Listener::accept(&mut self.tcp).await;
-            if let Ok(stream) = self.tls.accept(stream).await {
-                return (stream, address);
-            }
-        }
-    }
-
-    fn local_addr(&self) -> std::io::Result<Self::Addr> {
-        self.tcp.local_addr()
-    }
 }

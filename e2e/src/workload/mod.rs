@@ -1,6 +1,7 @@
 //! The workload under test: its manifest, a view of it in the cluster, and kubectl's table.
 
 pub mod manifest;
+pub mod pod_schema;
 pub mod table;
 pub mod view;
 

@@ -18,7 +18,8 @@ pub struct Bounds {
 
 impl Bounds {
     pub fn check(&mut self, schema: &Value, value: &Value, path: &str) {
-        if !self.check_type(schema, value, path) {
+        let is_null = value.is_null() && schema["nullable"] == true;
+        if is_null || !self.check_type(schema, value, path) {
             return;
         }
         self.check_enum(schema, value, path);

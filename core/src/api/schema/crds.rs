@@ -110,11 +110,15 @@ fn default_to_unobserved(status: &mut JSONSchemaProps) {
     }
 }
 
-/// Removes `nullable`, which the derive sets on each optional field. Where a field is not nullable,
-/// the API server drops a null such as `replicas: null` and applies the default, as it does for its
-/// own kinds.
+/// Removes `nullable`, which the derive sets on each optional field. Where a field is not nullable, the API server drops
+/// a null such as `replicas: null` and applies the default, as it does for its own kinds. Kubernetes' own types have no
+/// defaults here, and keep theirs.
 fn drop_nullable(schema: &mut JSONSchemaProps) {
     schema.nullable = None;
+    let is_selector = schema.x_kubernetes_map_type.is_some();
+    if is_selector || schema.x_kubernetes_preserve_unknown_fields == Some(true) {
+        return;
+    }
     schema
         .properties
         .iter_mut()

@@ -4,8 +4,8 @@ use kube::core::Rule;
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::json;
 
+use super::rules;
 use super::sidecar_rules::retain_or_overwrite;
-use super::{immutable, rules};
 
 /// Makes server-side apply merge the items of a list; `key` is the field that identifies an item.
 pub fn merged_by(key: &str) -> impl FnMut(&mut Schema) {
@@ -135,8 +135,16 @@ pub fn template_name(_: &mut SchemaGenerator) -> Schema {
 
 /// The selector of a workload's pods.
 pub fn label_selector(_: &mut SchemaGenerator) -> Schema {
+    // Nothing, a null, which a rule sees as an absent field, and an empty list are the same.
+    let is_same = ["matchLabels", "matchExpressions"].map(|part| {
+        let (now, before) = (format!("self.{part}"), format!("oldSelf.{part}"));
+        let is_empty = |it: &str| format!("!(has({it}) && size({it}) > 0)");
+        let (now_empty, before_empty) = (is_empty(&now), is_empty(&before));
+        format!("(has({now}) && has({before}) ? {now} == {before} : {now_empty} && {before_empty})")
+    });
     selector(vec![
-        immutable("create a new workload with the new selector"),
+        Rule::new(is_same.join(" && "))
+            .message("cannot be changed; create a new workload with the new selector"),
         selects_something("must not be empty, or it would select every pod; set matchLabels"),
     ])
 }
@@ -170,12 +178,14 @@ fn selector(rules: Vec<Rule>) -> Schema {
             "matchLabels": {
                 "description": "Labels that must be present.",
                 "type": "object",
+                "nullable": true,
                 "maxProperties": 64,
                 "additionalProperties": label_value,
             },
             "matchExpressions": {
                 "description": "Further requirements.",
                 "type": "array",
+                "nullable": true,
                 "maxItems": 64,
                 "x-kubernetes-list-type": "atomic",
                 "items": label_requirement(&label_value),

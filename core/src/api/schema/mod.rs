@@ -51,6 +51,6 @@ pub(super) use sidecar_rules::{
     sidecar_set_rules, sidecar_update_rules,
 };
 pub(super) use workload_rules::{
-    deadline_after_first_rerun, dns_label_name, game_deployment_limits, game_stateful_set_limits,
-    no_deadline, selector_matches_template, workload_name,
+    always_restarted, deadline_after_first_rerun, dns_label_name, game_deployment_limits,
+    game_stateful_set_limits, no_deadline, selector_matches_template, workload_name,
 };

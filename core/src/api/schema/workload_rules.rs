@@ -68,6 +68,15 @@ pub fn no_deadline() -> Rule {
     )
 }
 
+/// Game servers are restarted. The rule is no enum, because a null would need a value of its own in it.
+pub fn always_restarted() -> Rule {
+    rule(
+        "restartPolicy",
+        "!has(self.restartPolicy) || self.restartPolicy in ['', 'Always']",
+        "must be Always, or a game server that exits would not be started again; remove it",
+    )
+}
+
 /// A deadline must leave time to run a hook again.
 pub fn deadline_after_first_rerun() -> Rule {
     rule(

@@ -303,3 +303,19 @@ fn the_oldest_unreferenced_revisions_expire() {
         assert_eq!(expired, expected, "{:?}", set.spec);
     }
 }
+
+#[test]
+fn a_default_that_is_written_out_is_no_new_revision() {
+    let old = revision("log:1", 1);
+    let container = json!({
+        "name": "log", "image": "log:1", "imagePullPolicy": "IfNotPresent", "tty": false,
+        "env": [{"name": "MODE"}],
+    });
+    let written_out = set("log:1", json!({"containers": [container]}), Value::Null);
+    let sidecars = parsed(&written_out, &[Arc::clone(&old)]);
+    assert_eq!(sidecars.revision, old.name);
+    let before = parsed(&set("log:1", json!({}), Value::Null), &[Arc::clone(&old)]);
+    assert_eq!(sidecars.shape, before.shape);
+    let planned = history(&written_out, &[Arc::clone(&old)], &[], &BTreeSet::new());
+    assert_eq!((planned.newest, planned.write), (old.name.clone(), None));
+}

@@ -13,6 +13,7 @@ mod configured;
 mod intent;
 mod runs;
 mod same_plan;
+mod template_order;
 mod token;
 mod waiting;
 

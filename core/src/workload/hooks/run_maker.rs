@@ -7,9 +7,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use crate::api::names::{self, HookPoint};
 use crate::api::{Argument, HookRun, HookRunSpec, HookStep, HookTemplate, Reason};
 use crate::hook_run;
-use crate::observed::{Container, Pod, RevisionName};
+use crate::observed::{Pod, RevisionName};
 use crate::workload::decision::Blocked;
 use crate::workload::hooks::Target;
+use crate::workload::hooks::template_order::TemplateOrder;
 use crate::workload::spec::Workload;
 use crate::workload::world::World;
 
@@ -111,6 +112,7 @@ pub struct HookMaker<'a> {
     template: &'a HookTemplate,
     /// The length of a run, in bytes of JSON.
     pub run_bytes: usize,
+    containers: TemplateOrder<'a>,
 }
 
 impl<'a> HookMaker<'a> {
@@ -137,7 +139,8 @@ impl<'a> HookMaker<'a> {
         })?;
         let lengths = [serde_json::to_vec(&template.spec), serde_json::to_vec(hook)];
         let run_bytes = lengths.into_iter().flatten().map(|it| it.len()).sum();
-        Ok(Self { workload, point, hook, hash: hook_hash(hook), template, run_bytes })
+        let containers = TemplateOrder::new(workload, world);
+        Ok(Self { workload, point, hook, hash: hook_hash(hook), template, run_bytes, containers })
     }
 
     /// The name of the run for a subject.
@@ -154,7 +157,7 @@ impl<'a> HookMaker<'a> {
     /// If an argument has no value.
     pub fn make(&self, subject: &Subject) -> Result<HookRun, CannotMake> {
         let Self { workload, hook, template, .. } = self;
-        let args = arguments(template, hook, given_by_operator(workload, subject))?;
+        let args = arguments(template, hook, self.given_by_operator(subject))?;
         let metadata = ObjectMeta {
             name: Some(self.name(subject)),
             namespace: Some(workload.namespace.clone()),
@@ -221,6 +224,24 @@ impl<'a> HookMaker<'a> {
         }
         annotations
     }
+
+    /// Arguments that the operator passes to a run.
+    fn given_by_operator(&self, subject: &Subject) -> Vec<(String, String)> {
+        let Subject::Pod { pod, modified, .. } = subject else {
+            return Vec::new();
+        };
+        let mut given = vec![
+            ("PodName".to_owned(), pod.name.clone()),
+            ("PodNamespace".to_owned(), self.workload.namespace.clone()),
+        ];
+        given.extend(pod.pod_ip.iter().map(|ip| ("PodIP".to_owned(), ip.clone())));
+        given.extend(pod.host_ip.iter().map(|ip| ("HostIP".to_owned(), ip.clone())));
+        let containers = self.containers.of(pod).into_iter().enumerate();
+        given.extend(containers.map(|(i, it)| (format!("PodContainer[{i}]"), it.name.clone())));
+        let modified = modified.iter().enumerate();
+        given.extend(modified.map(|(i, name)| (format!("ModifiedContainer[{i}]"), name.clone())));
+        given
+    }
 }
 
 /// The workload's copy of a template that was deleted before the workload itself. `kubectl delete -f FOLDER` can
@@ -236,43 +257,6 @@ pub const OPERATOR_ARGUMENTS: [&str; 6] =
 
 /// The maximum number of missing arguments that a message lists.
 const MAX_NAMED: usize = 16;
-
-/// Arguments that the operator passes to a run.
-fn given_by_operator(workload: &Workload, subject: &Subject) -> Vec<(String, String)> {
-    let Subject::Pod { pod, modified, .. } = subject else {
-        return Vec::new();
-    };
-    let mut given = vec![
-        ("PodName".to_owned(), pod.name.clone()),
-        ("PodNamespace".to_owned(), workload.namespace.clone()),
-    ];
-    given.extend(pod.pod_ip.iter().map(|ip| ("PodIP".to_owned(), ip.clone())));
-    given.extend(pod.host_ip.iter().map(|ip| ("HostIP".to_owned(), ip.clone())));
-    given.extend(
-        template_containers_first(pod)
-            .enumerate()
-            .map(|(i, it)| (format!("PodContainer[{i}]"), it.name.clone())),
-    );
-    given.extend(
-        modified
-            .iter()
-            .enumerate()
-            .map(|(i, name)| (format!("ModifiedContainer[{i}]"), name.clone())),
-    );
-    given
-}
-
-/// The pod's containers: those of its template first, so that the indexes in argument names do not depend on
-/// injected sidecars.
-fn template_containers_first(pod: &Pod) -> impl Iterator<Item = &Container> {
-    let is_injected = |container: &&Container| {
-        let mut marks = pod.sidecars.values();
-        marks.any(|mark| mark.containers.contains(&container.name))
-    };
-    let containers = pod.containers.iter().filter(|container| !container.init);
-    let (injected, from_template): (Vec<_>, Vec<_>) = containers.partition(is_injected);
-    from_template.into_iter().chain(injected)
-}
 
 /// The run's arguments. The user's value takes precedence over the operator's, and the operator's over the
 /// template's.

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::api::names::INDEX_ID;
 use crate::observed::SidecarMark;
-use crate::revision::canonical;
+use crate::revision::{canonical, pull_policy};
 
 /// A change that can be made in place.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -50,7 +50,8 @@ pub struct NotInPlace {
 
 /// What changes from one template to another.
 pub fn change_between(from: &Value, to: &Value) -> Result<InPlaceChange, NotInPlace> {
-    let (old, new) = (canonical(from), canonical(to));
+    let (mut old, mut new) = (canonical(from), canonical(to));
+    drop_same_pull_policies(&mut old, &mut new);
     if let Some(path) = first_difference(&fixed_part(&old), &fixed_part(&new), "") {
         let why = "cannot be changed in a running pod".to_owned();
         return Err(NotInPlace { path, why });
@@ -112,6 +113,27 @@ fn items<'a>(template: &'a Value, list: &str) -> impl Iterator<Item = &'a Value>
 
 fn text<'a>(object: &'a Value, field: &str) -> &'a str {
     object.get(field).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Removes the pull policies that are the same in both templates, although only one of them has to write it out: the
+/// images may have different defaults.
+fn drop_same_pull_policies(old: &mut Value, new: &mut Value) {
+    const POLICY: &str = "imagePullPolicy";
+    let policy = |container: &Value| {
+        let written = container.get(POLICY).and_then(Value::as_str);
+        written.unwrap_or_else(|| pull_policy(text(container, "image"))).to_owned()
+    };
+    for list in LISTS {
+        let [old, new] = [&mut *old, &mut *new].map(|template| {
+            let containers = template.get_mut("spec").and_then(|spec| spec.get_mut(list));
+            containers.and_then(Value::as_array_mut).into_iter().flatten()
+        });
+        for (old, new) in old.zip(new).filter(|(old, new)| policy(old) == policy(new)) {
+            for container in [old, new].into_iter().filter_map(Value::as_object_mut) {
+                container.remove(POLICY);
+            }
+        }
+    }
 }
 
 /// The part of a template that cannot be changed in a running pod.
@@ -191,14 +213,14 @@ fn with_default_requests(mut resources: Value) -> Value {
 }
 
 fn check_resources(from: &Value, to: &Value, path: &str) -> Result<(), NotInPlace> {
+    let resources = |container: &Value| {
+        with_default_requests(container.get("resources").cloned().unwrap_or_default())
+    };
+    let (old, new) = (resources(from), resources(to));
     let empty = Map::new();
-    for kind in ["requests", "limits"] {
-        let resources_of = |container: &'_ Value| -> Map<String, Value> {
-            let map =
-                container.get("resources").and_then(|it| it.get(kind)).and_then(Value::as_object);
-            map.unwrap_or(&empty).clone()
-        };
-        let (old, new) = (resources_of(from), resources_of(to));
+    for kind in ["limits", "requests"] {
+        let [old, new] =
+            [&old, &new].map(|it| it.get(kind).and_then(Value::as_object).unwrap_or(&empty));
         let keys = old.keys().chain(new.keys());
         for key in keys.filter(|key| old.get(*key) != new.get(*key)) {
             let refuse = |why: &str| {
@@ -372,6 +394,50 @@ mod tests {
         for (edit, message) in cases {
             assert_eq!(changed(edit), Err(message.to_owned()));
         }
+    }
+
+    #[test]
+    fn a_pull_policy_counts_only_if_it_differs_from_what_the_pod_has() {
+        let changed = |old: (&str, Option<&str>), new: (&str, Option<&str>)| {
+            let [from, to] = [old, new].map(|(image, policy)| {
+                let policy = policy.map_or(Value::Null, |policy| json!(policy));
+                json!({"spec": {"containers": [{"image": image, "imagePullPolicy": policy}]}})
+            });
+            change_between(&from, &to).map_err(|error| error.path)
+        };
+        let path = Err("spec.containers[0].imagePullPolicy".to_owned());
+        let (always, cached) = (Some("Always"), Some("IfNotPresent"));
+        for (old, new, expected) in [
+            (("game:v1", None), ("game:v1", cached), true),
+            (("game:v1", None), ("game:v2", cached), true),
+            (("game:v1", None), ("game:latest", None), true),
+            (("game:v1", always), ("game:latest", always), true),
+            (("game:v1", always), ("game:latest", None), true),
+            (("game:latest", None), ("game:v1", always), true),
+            // As without a policy: Always is the default of this image.
+            (("game:v1", None), ("game:latest", always), true),
+            (("game:v1", None), ("game:v1", always), false),
+            (("game:v1", always), ("game:v2", None), false),
+        ] {
+            match changed(old, new) {
+                Ok(_) => assert!(expected, "{old:?} {new:?}"),
+                refused => {
+                    assert_eq!((refused, expected), (path.clone(), false), "{old:?} {new:?}")
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_request_that_equals_its_limit_can_be_left_out() {
+        let resources =
+            |requests: Value| template(json!({"limits": {"cpu": "1"}, "requests": requests}));
+        let change = |from: Value, to: Value| {
+            change_between(&resources(from), &resources(to)).expect("in place").resources
+        };
+        assert_eq!(change(json!({}), json!({"cpu": 1})), []);
+        let reverted = change(json!({"cpu": "500m"}), json!({}));
+        assert_eq!(reverted[0].1, json!({"limits": {"cpu": "1"}, "requests": {"cpu": "1"}}));
     }
 
     #[test]

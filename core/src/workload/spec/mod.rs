@@ -55,7 +55,7 @@ pub struct Workload<'a> {
     pub selector: Selector,
     /// The selector's matchLabels.
     pub match_labels: BTreeMap<String, String>,
-    /// The pod template.
+    /// The pod template, without nulls.
     pub template: Value,
     /// The length of the pod template, in bytes of JSON.
     pub template_bytes: usize,
@@ -240,6 +240,19 @@ struct Spec<'a> {
     indexes: Result<Option<IndexRange>, InvalidIndexRange>,
 }
 
+/// A template without its nulls, which mean the same as absent fields: server-side apply stores the empty fields of a
+/// manifest as nulls, and no rule should have to know that. Nulls in lists keep their places.
+fn without_nulls(template: Value) -> Value {
+    match template {
+        Value::Object(fields) => {
+            let fields = fields.into_iter().filter(|(_, value)| !value.is_null());
+            Value::Object(fields.map(|(name, value)| (name, without_nulls(value))).collect())
+        }
+        Value::Array(items) => Value::Array(items.into_iter().map(without_nulls).collect()),
+        other => other,
+    }
+}
+
 /// The number of old revisions to keep. A workload that was stored before there was a maximum may exceed it.
 fn history_limit(limit: Option<i32>) -> usize {
     let limit = limit.unwrap_or(10).min(MAX_REVISION_HISTORY);
@@ -343,7 +356,7 @@ impl<'a> Workload<'a> {
             replicas,
             selector: selector(object.label_selector())?,
             match_labels: object.label_selector().match_labels.clone().unwrap_or_default(),
-            template: object.pod_template().parse(),
+            template: without_nulls(object.pod_template().parse()),
             template_bytes: object.pod_template().text().len(),
             min_ready: seconds(spec.min_ready_seconds),
             history_limit: history_limit(spec.history_limit),

@@ -6,6 +6,7 @@ mod batches;
 mod canary;
 mod clocks;
 mod container_order;
+mod defaults;
 mod failures;
 mod golden;
 mod hooks;

@@ -92,10 +92,14 @@ fn a_sidecars_volume_with_the_name_of_a_claim_is_a_conflict() {
 }
 
 #[test]
-fn hooks_get_the_pods_own_containers_first() {
+fn hooks_get_the_templates_containers_first_and_in_its_order() {
     let hook = json!({"hook": {"templateName": "named"}});
-    let mut story = story(1, json!({"preDeleteUpdateStrategy": hook}));
-    let names = ["PodContainer[0]", "PodContainer[1]"].map(|name| json!({"name": name}));
+    let names = ["game", "admin"].map(|name| json!({"name": name, "image": "game:v1"}));
+    let mut story = story(
+        1,
+        json!({"preDeleteUpdateStrategy": hook, "template": {"spec": {"containers": names}}}),
+    );
+    let names = [0, 1, 2, 3].map(|index| json!({"name": format!("PodContainer[{index}]")}));
     let template = json!({
         "metadata": {"name": "named"},
         "spec": {"args": names, "metrics": [
@@ -106,10 +110,44 @@ fn hooks_get_the_pods_own_containers_first() {
     story.world.templates.insert("named".to_owned(), Arc::new(template));
     story.world.sidecars = vec![log_set("log:1")];
     story.settle();
+    // Webhooks of other projects have put a proxy before the game, and sorted the containers by name.
+    let containers = &mut Arc::make_mut(&mut story.world.pods[0]).containers;
+    let proxy = Container { name: "a-mesh".to_owned(), ..containers[0].clone() };
+    containers.push(proxy);
+    containers.sort_by_key(|container| container.name.clone());
     story.user(json!({"replicas": 0})).settle();
     let args = &story.world.runs[0].spec.args;
     let values: Vec<_> = args.iter().filter_map(|it| it.value.as_deref()).collect();
-    assert_eq!(values, ["game", "log"]);
+    assert_eq!(values, ["game", "admin", "a-mesh", "log"]);
+}
+
+#[test]
+fn hooks_get_the_containers_of_an_old_pod_in_the_order_of_its_own_template() {
+    let hook = json!({"hook": {"templateName": "named"}});
+    let containers = |names: [&str; 2]| names.map(|name| json!({"name": name, "image": "game:v1"}));
+    let mut story = story(
+        1,
+        json!({
+            "preDeleteUpdateStrategy": hook, "updateStrategy": {"type": "OnDelete"},
+            "template": {"spec": {"containers": containers(["game", "admin"])}},
+        }),
+    );
+    let names = [0, 1].map(|index| json!({"name": format!("PodContainer[{index}]")}));
+    let template = json!({
+        "metadata": {"name": "named"},
+        "spec": {"args": names, "metrics": [
+            {"name": "a", "provider": {"web": {"url": "http://127.0.0.1"}}},
+        ]},
+    });
+    let template: HookTemplate = serde_json::from_value(template).expect("a template");
+    story.world.templates.insert("named".to_owned(), Arc::new(template));
+    story.settle();
+    let turned = json!({"template": {"spec": {"containers": containers(["admin", "game"])}}});
+    story.user(turned).settle();
+    story.user(json!({"replicas": 0})).settle();
+    let args = &story.world.runs[0].spec.args;
+    let values: Vec<_> = args.iter().filter_map(|it| it.value.as_deref()).collect();
+    assert_eq!(values, ["game", "admin"]);
 }
 
 /// A set that adds a container with this CPU request to `list`: `containers` or `initContainers`.
