@@ -72,7 +72,9 @@ impl Workload {
         let game = match self.place % 5 {
             0 => Game::in_place(PODS).pre_inplace(CHECK).steps(steps),
             1 => Game::rolling(PODS).pre_delete(CHECK).guarded(),
-            2 => Game::hot_patch(PODS).pre_delete(CHECK),
+            2 => Game::hot_patch(PODS)
+                .pre_delete(CHECK)
+                .set("/spec/template/metadata/labels/hot", "yes"),
             3 => Game::parallel(PODS)
                 .updated_by("InplaceUpdate")
                 .pre_inplace(CHECK)
@@ -210,7 +212,11 @@ fn sidecar_set() -> Value {
         "kind": "SidecarSet",
         "metadata": {"name": CHECK},
         "spec": {
-            "selector": {"matchExpressions": [{"key": "app", "operator": "Exists"}]},
+            // Workloads that are hot-patched wait with sidecars until their pods are replaced.
+            "selector": {"matchExpressions": [
+                {"key": "app", "operator": "Exists"},
+                {"key": "hot", "operator": "DoesNotExist"},
+            ]},
             "containers": [{"name": "log", "image": "log:v1"}],
             "updateStrategy": {"maxUnavailable": "20%"},
         },
