@@ -72,6 +72,8 @@ async fn objects_that_are_stored_otherwise_are_not_created_without_end(
         let name = &format!("stored-{number}");
         let resource = requests.1;
         let game = game(Game::rolling(3), name);
+        // No pod is created that is not as it should be: it might have players before it can be deleted.
+        let max_writes = if resource == "pods" { 0 } else { 4 };
         // A hook starts when a pod is to be deleted.
         if resource == "hookruns" {
             case.apply(game.clone()).await?;
@@ -88,8 +90,7 @@ async fn objects_that_are_stored_otherwise_are_not_created_without_end(
         case.until_of(name, "the change is told", |view| has_message(view, type_, CHANGED)).await?;
         consistently("it is not created without end", Duration::from_secs(8), async || {
             let count = writes(case, resource)? - before;
-            // Each of the pods of a first plan, and its deletion.
-            ensure!(count <= 6, "{count} writes of {resource}");
+            ensure!(count <= max_writes, "{count} writes of {resource}");
             Ok(())
         })
         .await?;

@@ -10,9 +10,10 @@ use kube::Resource;
 use kube::core::Selector;
 use serde::Deserialize;
 use tokio::time::Instant;
-use tracing::{debug, warn};
+use tracing::debug;
 
 use super::{Applier, Target};
+use crate::runtime::log_limiter::log_limited;
 use crate::runtime::objects::{Deleted, Kind, ObjectKey, Written};
 use crate::runtime::request::{Reads, Refusal, RequestResult, Requests, ResponseMetadata, Stored};
 use gamekeeper_core::api::{AnnotationLimits, HookRun, JsonText, names};
@@ -222,9 +223,7 @@ impl Sender<'_> {
                     Ok(created.metadata)
                 }
                 Err(refusal) => {
-                    let path = format!("{collection}/{}", object.name);
-                    self.undo_creation(&path, &created.metadata).await;
-                    Err(refusal)
+                    Err(self.undo_creation(object, collection, &created.metadata, refusal).await)
                 }
             },
             Err(Refusal::AlreadyExists(message)) => {
@@ -294,12 +293,27 @@ impl Sender<'_> {
         }
     }
 
-    /// Deletes an object that was created a moment ago and is not as it was asked for. In such a pod, no container can have
-    /// players yet. The scheduler may have changed it already.
-    async fn undo_creation(&self, path: &str, created: &ResponseMetadata) {
+    /// Deletes an object that was created a moment ago and is not as it was asked for, and returns why it is not. A pod is
+    /// only deleted if nothing has happened to it: it may have players otherwise.
+    async fn undo_creation(
+        &self,
+        object: &Object,
+        collection: &str,
+        created: &ResponseMetadata,
+        refusal: Refusal,
+    ) -> Refusal {
         let requests = self.undo.sent_before(Instant::now() + UNDO_LIFETIME);
-        if let Err(refusal) = requests.delete(path, &created.uid, None).await {
-            warn!(path, %refusal, "cannot delete an object that was not stored as asked");
+        let version = (object.kind == Some(Kind::Pod)).then(|| created.version());
+        let path = format!("{collection}/{}", object.name);
+        match (requests.delete(&path, &created.uid, version).await, refusal) {
+            (Err(why), Refusal::Rejected(message)) => {
+                log_limited!(warn, path, %why, "cannot delete an object that was not stored as asked");
+                let name = &object.name;
+                Refusal::Rejected(format!(
+                    "{message}, and delete {name}, which is left as it was stored"
+                ))
+            }
+            (_, refusal) => refusal,
         }
     }
 

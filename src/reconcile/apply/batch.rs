@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
-use tokio::sync::{Mutex as AsyncMutex, Semaphore};
+use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard, Semaphore};
 use tokio::time::Instant;
 
 use super::proof::{AdaptiveTimeout, PROOF_LIFETIME, Proof, depends_on_owner_alone};
@@ -37,6 +37,8 @@ pub(super) struct Batch<'a, T> {
     /// The timeout of the proofs that follow trials.
     pub trial_timeout: AsyncMutex<AdaptiveTimeout>,
     pub gate_permits: Semaphore,
+    /// Taken by the first pod of a revision.
+    pub first_pod: AsyncMutex<()>,
 }
 
 impl<T: Results> Batch<'_, T> {
@@ -75,6 +77,7 @@ impl<T: Results> Batch<'_, T> {
 
     /// Sends a write while it is valid, and returns the one that follows it.
     async fn attempt(&self, write: &Write) -> Option<Write> {
+        let _turn = self.turn_of_first_pod(write).await;
         loop {
             let deadline = self.deadline_of(write).await?;
             match self.send(write, deadline).await {
@@ -87,6 +90,18 @@ impl<T: Results> Batch<'_, T> {
                 }
             }
         }
+    }
+
+    /// The turn of a pod that is the first one of its revision. If it is not stored as asked, the others would not be
+    /// either.
+    async fn turn_of_first_pod(&self, write: &Write) -> Option<AsyncMutexGuard<'_, ()>> {
+        let is_first =
+            || matches!(write.change(), Change::CreatePod(_)) && self.tally().tries_first(write);
+        if !is_first() {
+            return None;
+        }
+        let turn = self.first_pod.lock().await;
+        is_first().then_some(turn)
     }
 
     /// Until when a write may be sent; None if it may not be sent.

@@ -103,7 +103,8 @@ pub(crate) trait Results {
     /// Whether a write may start, given the results so far.
     fn may_begin(&mut self, write: &Write) -> bool;
 
-    /// Whether a dry run precedes the write, because the last one of its kind was refused.
+    /// Whether a dry run precedes the write, because the last one of its kind was refused, or none is known to be stored
+    /// as asked. If it is a pod, the others wait for it.
     fn tries_first(&self, _write: &Write) -> bool {
         false
     }
@@ -173,6 +174,12 @@ impl Memory {
             self.taken.clear();
         }
         self.taken.extend(names);
+    }
+
+    /// The revisions of which the API server stores pods as asked.
+    fn accepted(&self) -> impl Iterator<Item = &str> {
+        let accepted = self.verdicts.iter().filter(|(_, verdict)| **verdict == Verdict::Accepted);
+        accepted.map(|(revision, _)| revision.as_str())
     }
 
     /// Records the SidecarSets that apply to the pods, and forgets the verdicts if these sets have changed.

@@ -144,6 +144,7 @@ impl<S: Serialize, M: Remember> Execution<'_, S, M> {
             repeats: Mutex::new(repeats),
             trial_timeout: AsyncMutex::new(self.memory.pace().proof_timeout),
             gate_permits: Semaphore::new(batch::MAX_GATE_CLOSURES),
+            first_pod: AsyncMutex::default(),
         };
         let has_trials = writes.iter().any(|write| write.trial().is_some());
         batch.run(writes, M::MAX_WRITES, &mut self.memory.pace().proof_timeout).await;

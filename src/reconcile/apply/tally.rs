@@ -29,6 +29,8 @@ pub(crate) struct Tally {
     refused: BTreeSet<String>,
     /// Revisions with a pod that was created in this batch.
     accepted: BTreeSet<String>,
+    /// Revisions of which the API server stores pods as asked.
+    known: BTreeSet<String>,
     verdicts: BTreeMap<String, Verdict>,
     taken: BTreeSet<String>,
     /// The kinds of write that were refused before this batch.
@@ -79,7 +81,7 @@ impl Results for Tally {
 
     fn tries_first(&self, write: &Write) -> bool {
         match write.change() {
-            Change::CreatePod(new) => self.on_trial.contains(&new.revision),
+            Change::CreatePod(new) => !self.known.contains(&new.revision),
             _ => write.attempt().is_some_and(|attempt| self.failed_before.contains(&attempt)),
         }
     }
@@ -152,6 +154,7 @@ impl Tally {
         Self {
             chooses_names: kind == Kind::GameDeployment,
             on_trial: memory.refused.clone(),
+            known: memory.accepted().map(str::to_owned).collect(),
             failed_before: memory.failures.attempts().collect(),
             guard: memory.guard.clone(),
             players: std::mem::take(&mut memory.players),
@@ -166,6 +169,7 @@ impl Tally {
             Change::CreatePod(new) => {
                 self.created.push(new.name.clone());
                 self.accepted.insert(new.revision.clone());
+                self.known.insert(new.revision.clone());
                 self.verdicts.insert(new.revision.clone(), Verdict::Accepted);
             }
             Change::DryRun { revision, .. } => {
@@ -234,6 +238,7 @@ impl Tally {
         match write.change() {
             Change::CreatePod(new) => {
                 self.refused.insert(new.revision.clone());
+                self.known.remove(&new.revision);
                 self.record_refused(&new.revision, &message);
             }
             Change::DryRun { revision, .. } => {

@@ -93,13 +93,14 @@ impl Harness {
                 true
             })
         };
+        let accepted = ["lobby-1", "lobby-2"].map(|it| (it.to_owned(), Verdict::Accepted));
         Self {
             applier: Applier::new(requests, events, Metrics::default(), keep_unstored),
             unstored,
             sent,
             bodies,
             writes: Mutex::default(),
-            memory: Memory::default(),
+            memory: Memory { verdicts: accepted.into(), ..Memory::default() },
             target: target(),
             _events: writer,
         }

@@ -268,6 +268,38 @@ async fn a_pod_that_is_not_stored_as_asked_is_deleted_and_the_next_one_is_only_t
     assert_eq!(harness.memory.failures.of(Attempt::CreatePod), None);
 }
 
+/// Players could already be in a pod that is created only to be deleted.
+#[tokio::test(start_paused = true)]
+async fn the_first_pod_of_a_revision_is_tried_before_any_is_created() {
+    let creations = || plan((0..50).map(|n| create_at(n, "lobby-3")).collect());
+    let mut harness = Harness::new(accepting);
+    harness.carry_out(creations()).await;
+    assert_eq!(created(&harness), 51, "one dry run");
+    let mut harness = Harness::new(relabeling);
+    harness.target.owner.selector_keys = vec!["app".to_owned()];
+    harness.memory.verdicts.clear();
+    for _ in 0..2 {
+        harness.carry_out(plan((0..50).map(|_| create_labeled()).collect())).await;
+        assert_eq!(created(&harness), 1, "a dry run");
+    }
+}
+
+/// The scheduler, or anybody else, has changed it.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_is_not_stored_as_asked_is_left_if_something_has_happened_to_it() {
+    let mut harness = Harness::new(|request, count| match request.starts_with("DELETE") {
+        true => (409, json!({"reason": "Conflict", "message": "the precondition failed"})),
+        false => relabeling(request, count),
+    });
+    harness.target.owner.selector_keys = vec!["app".to_owned()];
+    harness.carry_out(plan(vec![create_labeled()])).await;
+    let failure = harness.memory.failures.of(Attempt::CreatePod).expect("a failure");
+    assert!(failure.contains("and delete lobby-1, which is left"), "{failure:?}");
+    let bodies = harness.bodies.lock().unwrap();
+    let preconditions = &bodies.last().expect("a body")["preconditions"];
+    assert!(preconditions["resourceVersion"].is_string(), "{preconditions}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_dry_run_that_is_changed_is_a_refusal() {
     let mut harness = Harness::new(relabeling);
