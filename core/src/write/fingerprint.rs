@@ -3,6 +3,8 @@
 use std::fmt::Debug;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use jiff::Timestamp;
+
 use super::Change;
 use crate::observed::PodRef;
 
@@ -47,9 +49,10 @@ impl Change {
             Change::AdoptPod(pod) => of_pod(pod, "owner", &"adopted"),
             Change::ReleasePod(pod) => of_pod(pod, "owner", &"released"),
             Change::SetMetadata { pod, labels, annotations } => {
-                // Some annotations contain the time.
-                let annotations: Vec<_> =
-                    annotations.iter().map(|(key, value)| (key, value.is_some())).collect();
+                let annotations: Vec<_> = annotations
+                    .iter()
+                    .map(|(key, value)| (key, value.as_deref().map(without_times)))
+                    .collect();
                 of_pod(pod, "metadata", &(labels, annotations))
             }
             Change::OwnClaim(claim) => {
@@ -74,5 +77,35 @@ impl Change {
             | Change::ApplyBudget(_)
             | Change::ProbeGuard { .. } => None,
         }
+    }
+}
+
+/// The parts of an annotation, of JSON or not, that are not times: the same write has another time when it is repeated.
+fn without_times(text: &str) -> Vec<&str> {
+    text.split('"').filter(|part| part.parse::<Timestamp>().is_err()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_that_differ_only_in_their_times_have_the_same_content() {
+        let record = |revision: &str, time: &str| {
+            let pod = PodRef {
+                namespace: "games".into(),
+                name: "game-0".into(),
+                uid: "u".into(),
+                version: None,
+                allowed_until: None,
+            };
+            let record = format!(r#"{{"revision":"{revision}","patchedAt":"{time}"}}"#);
+            let annotations = vec![("record", Some(record))];
+            let change = Change::SetMetadata { pod, labels: Vec::new(), annotations };
+            change.fingerprint().expect("a fingerprint").content
+        };
+        let first = record("game-1", "2026-01-01T00:00:00Z");
+        assert_eq!(record("game-1", "2026-01-01T00:00:05.25Z"), first);
+        assert_ne!(record("game-2", "2026-01-01T00:00:00Z"), first);
     }
 }
