@@ -77,7 +77,7 @@ fn finish<S: PartialEq + AsRef<WorkloadStatus>>(
     status: Option<S>,
     old: Option<&S>,
 ) -> Plan<S> {
-    draft.hold_patch(&world.failures, world.now);
+    draft.hold(&world.failures, world.now);
     let changed = status.filter(|new| old != Some(new));
     let status = changed.filter(|_| !draft.changes_workload());
     let shown = status.as_ref().map(AsRef::as_ref);

@@ -158,7 +158,7 @@ fn close<S: Clone + Default + PartialEq + AsRef<WorkloadStatus>>(
     old_status: Option<&S>,
     status: Option<S>,
 ) -> Plan<S> {
-    draft.hold_patch(&world.failures, world.now);
+    draft.hold(&world.failures, world.now);
     let old = old_status.cloned().unwrap_or_default();
     let changed = status.filter(|new| old_status.is_none() || *new != old);
     let status = changed.filter(|_| !draft.changes_workload());

@@ -89,12 +89,13 @@ impl Draft {
         patch.annotations.extend(change.annotations);
     }
 
-    /// Leaves the change of the workload itself to a later plan, if the last one was refused a moment ago.
-    pub fn hold_patch(&mut self, failures: &Failures, now: Timestamp) {
-        let attempts = [Attempt::SteerRollout, Attempt::MarkWorkload].into_iter();
-        if let Some(until) = attempts.filter_map(|it| failures.held_until(it, now)).max() {
-            self.patch = None;
-            self.wake_at(until);
+    /// Leaves the kinds of write that were refused a moment ago to a later plan.
+    pub fn hold(&mut self, failures: &Failures, now: Timestamp) {
+        for attempt in failures.held(now) {
+            self.wake_at(failures.held_until(attempt, now));
+            if matches!(attempt, Attempt::SteerRollout | Attempt::MarkWorkload) {
+                self.patch = None;
+            }
         }
     }
 

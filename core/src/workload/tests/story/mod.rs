@@ -145,6 +145,11 @@ impl<K: Planned + Serialize> Story<K> {
     /// Makes a plan and carries it out. Returns whether anything changed.
     pub fn reconcile(&mut self) -> bool {
         let plan = self.plan();
+        let Self { world, .. } = self;
+        let held = world.failures.held(world.now);
+        for until in held.filter_map(|it| world.failures.held_until(it, world.now)) {
+            assert!(plan.wake.is_some_and(|wake| wake <= until), "nothing attempts it again");
+        }
         self.forget_failures(&plan.writes);
         let (before, after): (Vec<_>, Vec<_>) =
             plan.writes.into_iter().partition(|action| action.phase() == Phase::Before);
