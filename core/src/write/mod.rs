@@ -20,7 +20,7 @@ pub use fingerprint::Fingerprint;
 pub use identity::Identity;
 pub use object::{
     Budget, ClaimOwnership, NewClaim, NewImage, NewPod, NewRevision, NodePatch, RevisionData,
-    SidecarPatch, WorkloadPatch,
+    SidecarPatch, WorkloadPatch, without_side_effects,
 };
 pub use plan::{Event, Plan};
 pub use request::{Content, Object, Owner, Request, Verb};

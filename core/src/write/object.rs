@@ -70,6 +70,16 @@ pub struct NewPod {
     pub has_gate: bool,
 }
 
+/// A pod as it may be sent in a dry run: without the annotation on which a webhook allocates ports, even for a dry run, and
+/// never frees them.
+pub fn without_side_effects(mut pod: Value) -> Value {
+    let annotations = pod.pointer_mut("/metadata/annotations");
+    if let Some(annotations) = annotations.and_then(Value::as_object_mut) {
+        annotations.remove(names::PORT_POOLS_ANNOTATION);
+    }
+    pod
+}
+
 /// A PodDisruptionBudget that guards pods.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Budget {

@@ -15,10 +15,12 @@ use tracing::debug;
 use super::{Applier, Target};
 use crate::runtime::log_limiter::log_limited;
 use crate::runtime::objects::{Deleted, Kind, ObjectKey, Written};
-use crate::runtime::request::{Reads, Refusal, RequestResult, Requests, ResponseMetadata, Stored};
+use crate::runtime::request::{
+    Reads, Refusal, RequestResult, Requests, ResponseMetadata, Stored, to_bytes,
+};
 use gamekeeper_core::api::{AnnotationLimits, HookRun, JsonText, names};
 use gamekeeper_core::workload::OtherBudget;
-use gamekeeper_core::write::{Change, Object, Request, Verb, Write};
+use gamekeeper_core::write::{Change, Object, Request, Verb, Write, without_side_effects};
 
 /// How long after its creation an object may be deleted because it was not stored as asked.
 const UNDO_LIFETIME: Duration = Duration::from_secs(1);
@@ -214,7 +216,11 @@ impl Sender<'_> {
 
     async fn create(&self, object: &Object, collection: &str, body: Vec<u8>) -> RequestResult {
         if self.tries_first {
-            self.try_to_create(collection, body.clone()).await?;
+            let tried = match self.write.change() {
+                Change::CreatePod(new) => to_bytes(&without_side_effects(new.pod.parse())),
+                _ => body.clone(),
+            };
+            self.try_to_create(collection, tried).await?;
         }
         match self.requests.create(collection, body, self.reads()).await {
             Ok(created) => match self.compare(&created) {

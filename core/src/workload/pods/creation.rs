@@ -11,7 +11,7 @@ use crate::workload::spec::Workload;
 use crate::workload::spec::guarded::guard_annotations;
 use crate::workload::spec::identity;
 use crate::workload::world::{Revision, World};
-use crate::write::NewPod;
+use crate::write::{NewPod, without_side_effects};
 
 /// The maximum number of pods that one plan creates; the next plan continues. Without this limit, a few zeros too many
 /// in the `replicas` of one workload would fill the operator's memory, and so affect all other workloads.
@@ -132,12 +132,7 @@ pub fn dry_run_pod(workload: &Workload, world: &World, revision: &Revision) -> V
         identity::assign(identity, identity.start, &mut pod);
     }
     inject(&mut pod, &world.sidecars);
-    // The webhook that acts on this annotation allocates ports for dry runs too, and never frees them.
-    let annotations = pod.pointer_mut("/metadata/annotations");
-    if let Some(annotations) = annotations.and_then(Value::as_object_mut) {
-        annotations.remove(names::PORT_POOLS_ANNOTATION);
-    }
-    pod
+    without_side_effects(pod)
 }
 
 /// A pod of a revision.
