@@ -303,10 +303,10 @@ impl<'a> Walk<'a> {
         }
         match (&step.pause, &step.hook) {
             (Some(_), _) => {
-                self.pause(index, PauseReason::PausedByCanaryPauseStep, progress);
+                self.pause(index, PauseReason::PausedByCanaryPauseStep);
                 Step::Wait
             }
-            (None, Some(hook)) => self.hook_step(index, hook, progress),
+            (None, Some(hook)) => self.hook_step(index, hook),
             (None, None) => Step::Done, // Nothing to do; the schema refuses such a step.
         }
     }
@@ -338,28 +338,24 @@ impl<'a> Walk<'a> {
     }
 
     /// Pauses, once the status shows that the rollout has reached this step.
-    fn pause(&mut self, index: i32, reason: PauseReason, progress: &mut Progress) {
+    fn pause(&mut self, index: i32, reason: PauseReason) {
         let recorded = &self.workload.progress;
         if self.started_over || recorded.step_index != Some(index) {
             return;
         }
-        // A client that replaces the whole workload may have dropped the annotation of a pause that has begun.
-        let mut begun = recorded.pause_conditions.iter();
-        let begun = begun.find(|it| it.reason == reason);
-        progress.pause_conditions.extend(begun.cloned());
         let pause = OwnPause {
             revision: self.update.to_string(),
             step_hash: self.workload.step_hash().unwrap_or_default(),
             index,
             reason,
-            time: begun.map_or_else(|| rounded_up(self.world.now), |it| it.start_time.0),
+            time: rounded_up(self.world.now),
             over: false,
             apply_ignored: false,
         };
         self.draft.patch_workload(pause::set(&pause));
     }
 
-    fn hook_step(&mut self, index: i32, hook: &HookStep, progress: &mut Progress) -> Step {
+    fn hook_step(&mut self, index: i32, hook: &HookStep) -> Step {
         let name = run_maker::step_run_name(hook, self.update, index);
         let is_own = |run: &HookRun| {
             let workload_uid = run.annotations().get(names::RUN_WORKLOAD_UID);
@@ -370,7 +366,7 @@ impl<'a> Walk<'a> {
             Some(HookPhase::Successful) => return Step::Done,
             Some(HookPhase::Pending | HookPhase::Running) => {}
             Some(HookPhase::Failed | HookPhase::Error | HookPhase::Inconclusive) => {
-                self.pause(index, PauseReason::PausedByStepBasedHook, progress);
+                self.pause(index, PauseReason::PausedByStepBasedHook);
             }
             None => {
                 let subject = Subject::Step { revision: self.update, index };

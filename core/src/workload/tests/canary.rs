@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::story::{Story, story};
-use crate::api::{HookPhase, PauseReason, names};
+use crate::api::{HookPhase, PauseReason};
 use crate::write::{Change, Owned};
 
 /// The canary of docs/walkthroughs.md: partition 3, pause, partition 2, pause of 60 s, hook.
@@ -131,23 +131,6 @@ fn each_step_of_the_walkthrough_holds_until_it_is_over() {
     );
     assert!(status.pause_conditions.is_empty());
     assert!(story.runs().is_empty());
-}
-
-/// GitOps tools that replace objects send the manifest as it is: without the operator's annotation, and without `paused`.
-#[test]
-fn a_replaced_workload_does_not_begin_its_pause_again() {
-    let mut story = walkthrough();
-    story.image("v2").settle();
-    resume(&mut story);
-    for seconds in (0..60).step_by(3) {
-        let replaced = &mut story.object.metadata.annotations;
-        replaced.get_or_insert_default().remove(names::PAUSE_ANNOTATION);
-        story.user(json!({"updateStrategy": {"paused": false}})).settle();
-        assert_eq!(story.status().current_step_index, Some(3), "after {seconds} s");
-        assert!(story.paused(), "after {seconds} s");
-        story.wait(3).settle();
-    }
-    assert_eq!(story.status().current_step_index, Some(4));
 }
 
 #[test]
