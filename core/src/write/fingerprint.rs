@@ -19,7 +19,7 @@ pub struct Fingerprint {
 
 impl Fingerprint {
     /// A write that gives a subject this content.
-    pub fn of(subject: &impl Hash, content: &impl Debug) -> Self {
+    pub fn of(subject: &impl Hash, content: &impl Hash) -> Self {
         let hash = |write: &dyn Fn(&mut DefaultHasher)| {
             let mut hasher = DefaultHasher::new();
             write(&mut hasher);
@@ -27,7 +27,7 @@ impl Fingerprint {
         };
         Self {
             subject: hash(&|hasher| subject.hash(hasher)),
-            content: hash(&|hasher| format!("{content:?}").hash(hasher)),
+            content: hash(&|hasher| content.hash(hasher)),
         }
     }
 }
@@ -37,15 +37,12 @@ impl Change {
     /// creations, deletions and dry runs. They have limits of their own: refused and altered objects are not created
     /// again at once, and a pod is deleted once.
     pub fn fingerprint(&self) -> Option<Fingerprint> {
-        let of_pod = |pod: &PodRef, part: &str, content: &dyn Debug| {
-            Some(Fingerprint::of(&(&pod.uid, &pod.name, part), &content))
-        };
+        let of_pod =
+            |pod: &PodRef, part, content: &dyn Debug| shown(&(&pod.uid, &pod.name, part), content);
         match self {
-            Change::PatchWorkload(patch) => Some(Fingerprint::of(&"the workload", patch)),
-            Change::RenumberRevision { uid, number, .. } => {
-                Some(Fingerprint::of(&(uid, "number"), number))
-            }
-            Change::AdoptRevision { uid, .. } => Some(Fingerprint::of(&(uid, "owner"), &"adopted")),
+            Change::PatchWorkload(patch) => shown(&"the workload", patch),
+            Change::RenumberRevision { uid, number, .. } => shown(&(uid, "number"), number),
+            Change::AdoptRevision { uid, .. } => shown(&(uid, "owner"), &"adopted"),
             Change::AdoptPod(pod) => of_pod(pod, "owner", &"adopted"),
             Change::ReleasePod(pod) => of_pod(pod, "owner", &"released"),
             Change::SetMetadata { pod, labels, annotations } => {
@@ -55,13 +52,9 @@ impl Change {
                     .collect();
                 of_pod(pod, "metadata", &(labels, annotations))
             }
-            Change::OwnClaim(claim) => {
-                Some(Fingerprint::of(&(&claim.uid, "owners"), &(&claim.add, &claim.remove)))
-            }
-            Change::PatchNode(node) => {
-                Some(Fingerprint::of(&(&node.uid, "node"), &(&node.record, node.cordon)))
-            }
-            Change::AdmitNode { uid, .. } => Some(Fingerprint::of(&(uid, "taint"), &"removed")),
+            Change::OwnClaim(it) => shown(&(&it.uid, "owners"), &(&it.add, &it.remove)),
+            Change::PatchNode(it) => shown(&(&it.uid, "node"), &(&it.record, it.cordon)),
+            Change::AdmitNode { uid, .. } => shown(&(uid, "taint"), &"removed"),
             Change::SetGate { pod, closed_for, .. } => of_pod(pod, "gate", closed_for),
             Change::PatchInPlace(it) => of_pod(&it.pod, "containers", &(&it.images, &it.labels)),
             Change::PatchSidecars(it) => of_pod(&it.pod, "sidecars", &(&it.set, &it.to)),
@@ -78,6 +71,11 @@ impl Change {
             | Change::ProbeGuard { .. } => None,
         }
     }
+}
+
+/// The fingerprint of a write with content that is compared by its debug output: most of it has no hash.
+fn shown(subject: &impl Hash, content: &dyn Debug) -> Option<Fingerprint> {
+    Some(Fingerprint::of(subject, &format!("{content:?}")))
 }
 
 /// The parts of an annotation, of JSON or not, that are not times: the same write has another time when it is repeated.

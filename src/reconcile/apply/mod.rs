@@ -5,6 +5,7 @@
 
 mod act;
 mod batch;
+mod budgets;
 pub(crate) mod events;
 mod metrics;
 mod proof;
@@ -168,18 +169,12 @@ impl Remember for Memory {
 }
 
 impl Memory {
-    /// Records names that objects of other owners have. Whoever may create pods can take one name after another.
+    /// Records names that objects of other owners have. A client that may create pods can take one name after another.
     fn record_taken(&mut self, names: BTreeSet<String>) {
         if self.taken.len() >= MAX_TAKEN {
             self.taken.clear();
         }
         self.taken.extend(names);
-    }
-
-    /// The revisions of which the API server stores pods as asked.
-    fn accepted(&self) -> impl Iterator<Item = &str> {
-        let accepted = self.verdicts.iter().filter(|(_, verdict)| **verdict == Verdict::Accepted);
-        accepted.map(|(revision, _)| revision.as_str())
     }
 
     /// Records the SidecarSets that apply to the pods, and forgets the verdicts if these sets have changed.

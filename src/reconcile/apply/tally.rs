@@ -29,8 +29,7 @@ pub(crate) struct Tally {
     refused: BTreeSet<String>,
     /// Revisions with a pod that was created in this batch.
     accepted: BTreeSet<String>,
-    /// Revisions of which the API server stores pods as asked.
-    known: BTreeSet<String>,
+    /// The API server's verdicts on pods, by revision, before this batch and in it.
     verdicts: BTreeMap<String, Verdict>,
     taken: BTreeSet<String>,
     /// The kinds of write that were refused before this batch.
@@ -81,7 +80,7 @@ impl Results for Tally {
 
     fn tries_first(&self, write: &Write) -> bool {
         match write.change() {
-            Change::CreatePod(new) => !self.known.contains(&new.revision),
+            Change::CreatePod(new) => self.verdicts.get(&new.revision) != Some(&Verdict::Accepted),
             _ => write.attempt().is_some_and(|attempt| self.failed_before.contains(&attempt)),
         }
     }
@@ -154,7 +153,7 @@ impl Tally {
         Self {
             chooses_names: kind == Kind::GameDeployment,
             on_trial: memory.refused.clone(),
-            known: memory.accepted().map(str::to_owned).collect(),
+            verdicts: memory.verdicts.clone(),
             failed_before: memory.failures.attempts().collect(),
             guard: memory.guard.clone(),
             players: std::mem::take(&mut memory.players),
@@ -169,7 +168,6 @@ impl Tally {
             Change::CreatePod(new) => {
                 self.created.push(new.name.clone());
                 self.accepted.insert(new.revision.clone());
-                self.known.insert(new.revision.clone());
                 self.verdicts.insert(new.revision.clone(), Verdict::Accepted);
             }
             Change::DryRun { revision, .. } => {
@@ -238,7 +236,6 @@ impl Tally {
         match write.change() {
             Change::CreatePod(new) => {
                 self.refused.insert(new.revision.clone());
-                self.known.remove(&new.revision);
                 self.record_refused(&new.revision, &message);
             }
             Change::DryRun { revision, .. } => {
@@ -269,7 +266,7 @@ impl Tally {
     pub(super) fn settle(self, memory: &mut Memory) -> Result<ApplyOutcome, Stop> {
         memory.guard = self.guard;
         memory.players = self.players;
-        memory.verdicts.extend(self.verdicts);
+        memory.verdicts = self.verdicts;
         memory.record_taken(self.taken);
         memory.refused.retain(|it| !self.accepted.contains(it));
         memory.refused.extend(self.refused);
