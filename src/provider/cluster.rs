@@ -478,7 +478,7 @@ mod tests {
         Cluster::new(Client::new(server, "games"))
     }
 
-    /// Whoever may change a Job decides how long it is.
+    /// Clients that may change a Job decide how long it is.
     #[tokio::test]
     async fn a_job_is_read_as_a_long_text_up_to_a_limit() {
         for (length, is_long, expected) in [

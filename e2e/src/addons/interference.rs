@@ -42,7 +42,7 @@ impl Interference {
         Ok(this)
     }
 
-    /// Changes the objects of these requests, whoever sends them: `patches` are the operations, in CEL.
+    /// Changes the objects of these requests, whatever client sends them: `patches` are the operations, in CEL.
     pub async fn change(case: &Case, requests: Requests, patches: &str) -> Result<Self> {
         let expression = format!(
             "request.resource.resource == 'configmaps' ? \

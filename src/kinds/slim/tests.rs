@@ -259,7 +259,7 @@ fn strings(value: &Value, path: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Whoever may write a pod or its status chooses the length of most texts.
+/// Clients that may write a pod or its status choose the length of most texts.
 #[test]
 fn each_text_of_a_pod_that_is_kept_is_counted() {
     let mut long = pod(2, 2, "containerd://1");

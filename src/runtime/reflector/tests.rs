@@ -327,30 +327,38 @@ fn the_list_of_a_namespace_brings_no_deleted_object_back() {
     assert!(reflector.get(&ObjectKey::new("games", "kept")).is_some());
 }
 
-/// A tenant can make and take away room as often as he likes.
-#[tokio::test(start_paused = true)]
-async fn a_namespace_is_listed_at_most_once_a_minute() {
-    let lists: Arc<Mutex<Vec<Instant>>> = Arc::default();
-    let recorded = Arc::clone(&lists);
+/// An API server without objects. `list` is called for each list of the namespace, and returns the status code.
+fn empty_server(mut list: impl FnMut() -> u16 + Send + 'static) -> Source {
     let server = service_fn(move |request: Request<Body>| {
-        if request.uri().path() == "/apis/x/v1/namespaces/games/things" {
-            recorded.lock().unwrap().push(Instant::now());
-        }
+        let is_of_namespace = request.uri().path() == "/apis/x/v1/namespaces/games/things";
+        let code = if is_of_namespace { list() } else { 200 };
         let is_watch = request.uri().query().is_some_and(|it| it.starts_with("watch"));
         async move {
             if is_watch {
                 pending::<()>().await;
             }
             let page = r#"{"metadata":{"resourceVersion":"5"},"items":[]}"#;
-            Ok::<_, Infallible>(Response::new(Body::from(page.as_bytes().to_vec())))
+            let response = Response::builder().status(code);
+            Ok::<_, Infallible>(response.body(Body::from(page.as_bytes().to_vec())).unwrap())
         }
     });
-    let source = Source {
+    Source {
         client: Client::new(server, "games"),
         path: "/apis/x/v1/things".to_owned(),
         metadata_only: false,
         streaming: false,
-    };
+    }
+}
+
+/// A tenant can make and take away room as often as he likes.
+#[tokio::test(start_paused = true)]
+async fn a_namespace_is_listed_at_most_once_a_minute() {
+    let lists: Arc<Mutex<Vec<Instant>>> = Arc::default();
+    let recorded = Arc::clone(&lists);
+    let source = empty_server(move || {
+        recorded.lock().unwrap().push(Instant::now());
+        200
+    });
     let reflector: Arc<Reflector<Thing>> = Arc::default();
     let feeding = Arc::clone(&reflector).feed(source, |_, _, _, _| Ok(None), |_| {});
     let wanting = async {
@@ -375,27 +383,11 @@ async fn a_namespace_is_listed_at_most_once_a_minute() {
 async fn a_list_of_a_namespace_that_fails_is_repeated() {
     let lists = Arc::new(Mutex::new(0));
     let counted = Arc::clone(&lists);
-    let server = service_fn(move |request: Request<Body>| {
-        let is_of_namespace = request.uri().path() == "/apis/x/v1/namespaces/games/things";
+    let source = empty_server(move || {
         let mut lists = counted.lock().unwrap();
-        *lists += u32::from(is_of_namespace);
-        let code = if is_of_namespace && *lists < 3 { 500 } else { 200 };
-        let is_watch = request.uri().query().is_some_and(|it| it.starts_with("watch"));
-        async move {
-            if is_watch {
-                pending::<()>().await;
-            }
-            let page = r#"{"metadata":{"resourceVersion":"5"},"items":[]}"#;
-            let response = Response::builder().status(code);
-            Ok::<_, Infallible>(response.body(Body::from(page.as_bytes().to_vec())).unwrap())
-        }
+        *lists += 1;
+        if *lists < 3 { 500 } else { 200 }
     });
-    let source = Source {
-        client: Client::new(server, "games"),
-        path: "/apis/x/v1/things".to_owned(),
-        metadata_only: false,
-        streaming: false,
-    };
     let reflector: Arc<Reflector<Thing>> = Arc::default();
     let feeding = Arc::clone(&reflector).feed(source, |_, _, _, _| Ok(None), |_| {});
     reflector.list_namespaces(["games".to_owned()]);

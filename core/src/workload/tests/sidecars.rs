@@ -91,6 +91,19 @@ fn a_sidecars_volume_with_the_name_of_a_claim_is_a_conflict() {
     assert_eq!(why, Some("the pod has another volume \"data\"; rename one of the two"));
 }
 
+/// Adds the HookTemplate `named`, with so many names of containers as its arguments.
+fn add_named_template(story: &mut Story, containers: usize) {
+    let names = (0..containers).map(|index| json!({"name": format!("PodContainer[{index}]")}));
+    let template = json!({
+        "metadata": {"name": "named"},
+        "spec": {"args": names.collect::<Vec<_>>(), "metrics": [
+            {"name": "a", "provider": {"web": {"url": "http://127.0.0.1"}}},
+        ]},
+    });
+    let template: HookTemplate = serde_json::from_value(template).expect("a template");
+    story.world.templates.insert("named".to_owned(), Arc::new(template));
+}
+
 #[test]
 fn hooks_get_the_templates_containers_first_and_in_its_order() {
     let hook = json!({"hook": {"templateName": "named"}});
@@ -99,15 +112,7 @@ fn hooks_get_the_templates_containers_first_and_in_its_order() {
         1,
         json!({"preDeleteUpdateStrategy": hook, "template": {"spec": {"containers": names}}}),
     );
-    let names = [0, 1, 2, 3].map(|index| json!({"name": format!("PodContainer[{index}]")}));
-    let template = json!({
-        "metadata": {"name": "named"},
-        "spec": {"args": names, "metrics": [
-            {"name": "a", "provider": {"web": {"url": "http://127.0.0.1"}}},
-        ]},
-    });
-    let template: HookTemplate = serde_json::from_value(template).expect("a template");
-    story.world.templates.insert("named".to_owned(), Arc::new(template));
+    add_named_template(&mut story, 4);
     story.world.sidecars = vec![log_set("log:1")];
     story.settle();
     // Webhooks of other projects have put a proxy before the game, and sorted the containers by name.
@@ -132,15 +137,7 @@ fn hooks_get_the_containers_of_an_old_pod_in_the_order_of_its_own_template() {
             "template": {"spec": {"containers": containers(["game", "admin"])}},
         }),
     );
-    let names = [0, 1].map(|index| json!({"name": format!("PodContainer[{index}]")}));
-    let template = json!({
-        "metadata": {"name": "named"},
-        "spec": {"args": names, "metrics": [
-            {"name": "a", "provider": {"web": {"url": "http://127.0.0.1"}}},
-        ]},
-    });
-    let template: HookTemplate = serde_json::from_value(template).expect("a template");
-    story.world.templates.insert("named".to_owned(), Arc::new(template));
+    add_named_template(&mut story, 2);
     story.settle();
     let turned = json!({"template": {"spec": {"containers": containers(["admin", "game"])}}});
     story.user(turned).settle();

@@ -228,7 +228,7 @@ async fn the_state_of_the_guard_is_unknown_if_the_deletion_of_its_budget_got_no_
     assert_eq!(harness.memory.guard, None);
 }
 
-/// A policy that gives new pods another label, as in a mesh: the pod would be nobody's.
+/// A policy that gives new pods another label, as in a mesh: no workload would select the pod.
 fn relabeling(request: &str, count: usize) -> (u16, Value) {
     let (code, mut body) = accepting(request, count);
     body["metadata"]["labels"] = json!({"app": "mesh", "controller-revision-hash": "lobby-1"});
