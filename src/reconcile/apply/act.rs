@@ -33,20 +33,18 @@ type OnWrite<'a> = &'a (dyn Fn(Written) + Send + Sync);
 
 impl Applier {
     /// Makes one write, unless it cannot be sent before the deadline. `on_write` receives what the next plan must
-    /// observe: a new version of an object, a deletion, or that the outcome is unknown. If `tries_first`, an object is
-    /// created only if a dry run succeeds: a creation that has to be undone would be made again and again.
+    /// observe: a new version of an object, a deletion, or that the outcome is unknown.
     pub(super) async fn act(
         &self,
         target: &Target,
         write: &Write,
-        tries_first: bool,
         deadline: Instant,
         now: Timestamp,
         on_write: OnWrite<'_>,
     ) -> RequestResult {
         let requests = self.requests.sent_before(deadline);
         let undo = &self.requests;
-        let sender = Sender { requests, undo, target, write, tries_first, on_write };
+        let sender = Sender { requests, undo, target, write, on_write };
         let sent = sender.send(write.change().request(&target.owner, now)).await;
         match (write.change(), sent) {
             // The hook of a workload that is being deleted with its namespace runs in this process alone.
@@ -56,6 +54,24 @@ impl Applier {
                 self.run_unstored(run)
             }
             (_, sent) => sent,
+        }
+    }
+
+    /// Checks with a dry run whether the API server would store the object of a creation as it is asked for: a creation
+    /// that has to be undone would be made again and again. It takes its time, so the proof that the creation needs must
+    /// follow it.
+    pub(super) async fn try_first(&self, target: &Target, write: &Write) -> Result<(), Refusal> {
+        let requests = self.requests.clone();
+        let undo = &self.requests;
+        let sender = Sender { requests, undo, target, write, on_write: &|_| {} };
+        let request = write.change().request(&target.owner, Timestamp::now());
+        match (request.verb, write.change()) {
+            (Verb::Create(_), Change::CreatePod(new)) => {
+                let pod = to_bytes(&without_side_effects(new.pod.parse()));
+                sender.try_to_create(&request.path, pod).await
+            }
+            (Verb::Create(body), _) => sender.try_to_create(&request.path, body).await,
+            _ => Ok(()),
         }
     }
 
@@ -83,7 +99,6 @@ struct Sender<'a> {
     undo: &'a Requests,
     target: &'a Target,
     write: &'a Write,
-    tries_first: bool,
     on_write: OnWrite<'a>,
 }
 
@@ -146,13 +161,6 @@ impl Sender<'_> {
     }
 
     async fn create(&self, object: &Object, collection: &str, body: Vec<u8>) -> RequestResult {
-        if self.tries_first {
-            let tried = match self.write.change() {
-                Change::CreatePod(new) => to_bytes(&without_side_effects(new.pod.parse())),
-                _ => body.clone(),
-            };
-            self.try_to_create(collection, tried).await?;
-        }
         match self.requests.create(collection, body, self.reads()).await {
             Ok(created) => match self.compare(&created) {
                 Ok(()) => {

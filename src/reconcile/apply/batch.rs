@@ -78,6 +78,9 @@ impl<T: Results> Batch<'_, T> {
     /// Sends a write while it is valid, and returns the one that follows it.
     async fn attempt(&self, write: &Write) -> Option<Write> {
         let _turn = self.turn_of_first_pod(write).await;
+        if !self.passes_dry_run(write).await {
+            return None;
+        }
         loop {
             let deadline = self.deadline_of(write).await?;
             match self.send(write, deadline).await {
@@ -102,6 +105,29 @@ impl<T: Results> Batch<'_, T> {
         }
         let turn = self.first_pod.lock().await;
         is_first().then_some(turn)
+    }
+
+    /// Whether no dry run has to precede a write, or it succeeds. A refusal counts as that of the write.
+    async fn passes_dry_run(&self, write: &Write) -> bool {
+        if !self.tally().tries_first(write) {
+            return true;
+        }
+        if !self.tally().may_begin(write) {
+            return false;
+        }
+        let started = Instant::now();
+        match self.applier.try_first(self.target, write).await {
+            Ok(()) => {
+                self.tally().passed_dry_run(write);
+                true
+            }
+            Err(refusal) => {
+                let result = Err(refusal);
+                self.applier.metrics.wrote(self.target, write, &result, started.elapsed());
+                self.tally().count(write, result);
+                false
+            }
+        }
     }
 
     /// Until when a write may be sent; None if it may not be sent.
@@ -139,8 +165,7 @@ impl<T: Results> Batch<'_, T> {
             return Ok(None);
         }
         let (started, now) = (Instant::now(), Timestamp::now());
-        let tries_first = self.tally().tries_first(write);
-        let result = applier.act(target, write, tries_first, deadline, now, self.on_write).await;
+        let result = applier.act(target, write, deadline, now, self.on_write).await;
         if matches!(result, Err(Refusal::Late(_))) {
             return Err(TooLate);
         }

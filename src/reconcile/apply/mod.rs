@@ -110,6 +110,9 @@ pub(crate) trait Results {
         false
     }
 
+    /// The dry run that preceded a write has succeeded. Until another one is refused, none is needed.
+    fn passed_dry_run(&mut self, _write: &Write) {}
+
     fn count(&mut self, write: &Write, result: RequestResult);
 
     /// Something is left to the next plan.

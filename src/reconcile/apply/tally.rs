@@ -23,8 +23,8 @@ pub(crate) struct Tally {
     chooses_names: bool,
     /// Revisions whose last pod was refused before this batch. The batch tries to create only one pod of each.
     on_trial: BTreeSet<String>,
-    /// The revisions on trial for which this batch has already tried to create a pod.
-    tried: BTreeSet<String>,
+    /// The revisions on trial for which this batch tries to create a pod, with its name.
+    tried: BTreeMap<String, String>,
     /// Revisions with a pod that was refused in this batch.
     refused: BTreeSet<String>,
     /// Revisions with a pod that was created in this batch.
@@ -68,12 +68,12 @@ impl Results for Tally {
             return false;
         }
         // If the pod on trial is accepted, the next plan creates the others.
-        if self.tried.contains(&new.revision) {
+        if self.tried.get(&new.revision).is_some_and(|name| *name != new.name) {
             self.unfinished = true;
             return false;
         }
         if self.on_trial.contains(&new.revision) {
-            self.tried.insert(new.revision.clone());
+            self.tried.insert(new.revision.clone(), new.name.clone());
         }
         true
     }
@@ -82,6 +82,19 @@ impl Results for Tally {
         match write.change() {
             Change::CreatePod(new) => self.verdicts.get(&new.revision) != Some(&Verdict::Accepted),
             _ => write.attempt().is_some_and(|attempt| self.failed_before.contains(&attempt)),
+        }
+    }
+
+    fn passed_dry_run(&mut self, write: &Write) {
+        match write.change() {
+            Change::CreatePod(new) => {
+                self.verdicts.insert(new.revision.clone(), Verdict::Accepted);
+            }
+            _ => {
+                let attempt = write.attempt();
+                self.failed_before.retain(|it| Some(*it) != attempt);
+                self.succeeded.extend(attempt);
+            }
         }
     }
 
@@ -274,7 +287,10 @@ impl Tally {
             memory.backoff = Some(Backoff::after_round(memory.backoff, Timestamp::now()));
         }
         let failures = &mut memory.failures;
-        failures.retain(|attempt| !self.succeeded.contains(&attempt));
+        // A kind that was refused as well, for example after a dry run that succeeded, is not refused for the first time.
+        failures.retain(|attempt| {
+            !self.succeeded.contains(&attempt) || self.failed.contains_key(&attempt)
+        });
         for (attempt, message) in self.failed {
             failures.record(attempt, message, Timestamp::now());
         }

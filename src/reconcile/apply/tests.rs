@@ -6,7 +6,6 @@ mod preconditions;
 mod refusals;
 mod validity;
 
-use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 
 use http::{Method, Request, Response};
@@ -17,6 +16,7 @@ use tower::service_fn;
 
 use super::*;
 use crate::kinds::test_feed;
+use crate::runtime::fair::SendBefore;
 use crate::runtime::objects::{Deleted, Kind, ObjectKey, Written};
 use gamekeeper_core::api::names;
 use gamekeeper_core::guard::{Case, HookAnswer, Permit, may_touch};
@@ -60,17 +60,22 @@ impl Harness {
             let sent = Arc::clone(&sent);
             let bodies = Arc::clone(&bodies);
             move |request: Request<Body>| {
+                let deadline = request.extensions().get::<SendBefore>();
+                let in_time = deadline.map_or(Ok(()), |it| it.check());
                 let path = request.uri().path().replace("/namespaces/games", "");
                 let line = format!("{} {path}", request.method());
                 let mut sent = sent.lock().unwrap();
                 let (code, body) = script(&line, sent.len());
-                sent.push(line);
+                if in_time.is_ok() {
+                    sent.push(line);
+                }
                 let pause = match *request.method() == slow {
                     true => delay,
                     false => Duration::from_millis(100),
                 };
                 let bodies = Arc::clone(&bodies);
                 async move {
+                    in_time?;
                     let creates = *request.method() == Method::POST && code < 300;
                     let asked = request.into_body().collect_bytes().await.unwrap();
                     let asked: Value = serde_json::from_slice(&asked).unwrap_or_default();
@@ -79,7 +84,7 @@ impl Harness {
                     tokio::time::sleep(pause).await;
                     let response = Response::builder().status(code).header("Retry-After", "7");
                     let response = response.body(Body::from(stored.to_string().into_bytes()));
-                    Ok::<_, Infallible>(response.unwrap())
+                    Ok::<_, tower::BoxError>(response.unwrap())
                 }
             }
         });

@@ -57,9 +57,12 @@ async fn a_refused_deletion_or_claim_does_not_delay_creations() {
     assert_eq!(created(&harness), 100);
 }
 
+fn hook() -> Write {
+    Write::create_run(HookRun::new("run", <_>::default()))
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_failure_is_forgotten_when_an_action_of_its_kind_succeeds_or_none_is_planned() {
-    let hook = || Write::create_run(HookRun::new("run", <_>::default()));
     let mut harness = Harness::new(|request, _| match request {
         line if line.starts_with("GET") => accepting(line, 0),
         _ => (403, json!({"message": "not allowed"})),
@@ -282,6 +285,38 @@ async fn the_first_pod_of_a_revision_is_tried_before_any_is_created() {
         harness.carry_out(plan((0..50).map(|_| create_labeled()).collect())).await;
         assert_eq!(created(&harness), 1, "a dry run");
     }
+}
+
+/// A proof is valid for half a second, and a dry run may take longer.
+#[tokio::test(start_paused = true)]
+async fn pods_are_created_although_dry_runs_are_slow() {
+    let slow = Duration::from_millis(600);
+    let mut harness = Harness::with_slow_method(Method::POST, slow, accepting);
+    let creations = (0..3).map(|n| create_at(n, "lobby-3")).collect();
+    let report = harness.carry_out(plan(creations)).await;
+    assert_eq!(report.outcome, ApplyOutcome::Done);
+    assert_eq!(created(&harness), 4, "one dry run");
+}
+
+/// The plan of the dry run is too old for the creation, and the next plan needs no other dry run.
+#[tokio::test(start_paused = true)]
+async fn a_hook_that_was_refused_starts_although_dry_runs_are_slow() {
+    let slow = Duration::from_millis(600);
+    let mut harness = Harness::with_slow_method(Method::POST, slow, |request, count| match count {
+        0 | 1 if request.starts_with("POST") => {
+            (403, json!({"message": "no", "reason": "Forbidden"}))
+        }
+        _ => accepting(request, count),
+    });
+    let mut outcomes = Vec::new();
+    for _ in 0..3 {
+        harness.target.read_at = Instant::now();
+        outcomes.push(harness.carry_out(plan(vec![hook()])).await.outcome);
+    }
+    assert!(matches!(outcomes[0], ApplyOutcome::Failed { .. }), "{outcomes:?}");
+    assert_eq!(outcomes[1..], [ApplyOutcome::Unfinished, ApplyOutcome::Done]);
+    let posts = harness.sent().iter().filter(|it| it.starts_with("POST")).count();
+    assert_eq!(posts, 3, "the refused one, the dry run, and the hook");
 }
 
 /// The scheduler, or anybody else, has changed it.
