@@ -56,6 +56,7 @@ impl Settled {
         // that an administrator has deleted or changed is restored after the operator's next check.
         let has_other_cause =
             requests_move(write) || allots_token(write) || is_revision_of_set(world, write);
+        let has_other_cause = has_other_cause || shows_deletion(write);
         let by_operator = by_operator && !has_other_cause && !restores_budget(world, write);
         let since = self.since;
         // The operator's own writes do not end the settled state; otherwise they would excuse later ones.
@@ -74,6 +75,13 @@ impl Settled {
             ),
         ))
     }
+}
+
+/// Whether the response to a write shows that another client has deleted the object. A deletion of many objects is placed
+/// at its end.
+fn shows_deletion(write: &Write) -> bool {
+    let is_deleted = |it: &Option<Arc<Value>>| it.as_deref().is_some_and(is_terminating);
+    !is_deleted(&write.before) && is_deleted(&write.after)
 }
 
 /// Whether a write requests that a pod be moved, or withdraws such a request.
@@ -216,6 +224,15 @@ mod tests {
         scenario.spec("user", json!({"replicas": 3}));
         scenario.wait(10);
         scenario.create("c", "v1");
+        assert_eq!(scenario.verdict(), []);
+    }
+
+    #[test]
+    fn a_status_may_follow_a_deletion_whose_response_comes_later() {
+        let mut scenario = settled();
+        scenario.wait(10);
+        scenario.show_deletion();
+        scenario.status(json!({"conditions": [1]}));
         assert_eq!(scenario.verdict(), []);
     }
 

@@ -146,9 +146,14 @@ impl Scenario {
 
     /// A user deletes the workload. A finalizer keeps it.
     pub(crate) fn delete_workload(&mut self) {
+        self.show_deletion();
+        self.write_workload("user", "");
+    }
+
+    /// A user deletes the workload, and the response is not complete yet.
+    pub(crate) fn show_deletion(&mut self) {
         self.workload["metadata"]["finalizers"] = json!(["guard"]);
         self.workload["metadata"]["deletionTimestamp"] = json!(self.log.now);
-        self.write_workload("user", "");
     }
 
     /// A user deletes the workload, which nothing keeps.
