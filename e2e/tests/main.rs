@@ -55,6 +55,7 @@ mod pod_hooks;
 mod process;
 mod protection;
 mod readiness_gate;
+mod refused_changes;
 mod revisions;
 mod rolling;
 mod run;
@@ -130,6 +131,7 @@ fn main() -> anyhow::Result<ExitCode> {
         indexes::tests(),
         hot_patch::tests(),
         readiness_gate::tests(),
+        refused_changes::tests(),
         rolling::tests(),
         on_delete::tests(),
         scaling::tests(),

@@ -11,10 +11,14 @@ use judge::Event;
 use serde_json::{Value, json};
 use std::time::Duration;
 
+use crate::sidecar_updates::set_image;
+use crate::sidecars::{condition, log, name, read, set, until_shown};
+
 e2e::tests![
     objects_that_are_stored_otherwise_are_not_created_without_end,
     a_label_that_is_removed_each_time_is_not_set_without_end,
     a_refused_write_is_told_and_the_rest_goes_on,
+    a_refused_revision_of_a_sidecar_set_is_told,
 ];
 
 /// What the conditions say about objects that are not stored as asked.
@@ -182,4 +186,28 @@ async fn a_refused_write_is_told_and_the_rest_goes_on(case: &mut Case) -> Result
             .await?;
     }
     Ok(())
+}
+
+async fn a_refused_revision_of_a_sidecar_set_is_told(case: &mut Case) -> Result<()> {
+    case.apply(set(case, log())).await?;
+    until_shown(case, [0, 0, 0, 0]).await?;
+    let requests = ("apps", "controllerrevisions", &["CREATE"][..]);
+    let policy = Interference::refuse(case, requests).await?;
+    set_image(case, "log:v2").await?;
+    let until_told = async |reason: &str, words: &str| {
+        case.eventually(&format!("Progressing says {reason}"), async || {
+            let set = read(case).await?;
+            let (_, found, message) = condition(&set, "Progressing");
+            ensure!(found == reason && message.contains(words), "{found}: {message}");
+            let status = &set["status"];
+            ensure!(status["observedGeneration"] == set["metadata"]["generation"], "{status:#}");
+            Ok(())
+        })
+        .await
+    };
+    until_told("FailedRevision", REFUSED).await?;
+    let status = case.game(&["status", &format!("scs/{}", name(case))]).await?;
+    ensure!(status.stdout.contains(REFUSED), "{}", status.stdout);
+    policy.end(case).await?;
+    until_told("Complete", "").await
 }

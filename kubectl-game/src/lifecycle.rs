@@ -176,7 +176,7 @@ fn exit_code(cluster: &Lifecycle) -> u8 {
     }
     let ready = ready(cluster);
     let is_held = ready.is_some_and(|it| {
-        ["AnotherCluster", "InvalidSpec", "Paused"].contains(&it.reason.as_str())
+        ["AnotherCluster", "InvalidSpec", "FailedWrite", "Paused"].contains(&it.reason.as_str())
     });
     if ready.is_some_and(|it| it.status == "True") {
         0

@@ -19,7 +19,7 @@ use crate::runtime::watch::version_number;
 use gamekeeper_core::api::{AnnotationLimits, names};
 use gamekeeper_core::observed::{
     Container, ContainerStatus, Disruption, FirstStatus, Gate, InPlaceRecord, Labels, MoveRequest,
-    Pod, PodPhase, Resize, sidecar_marks,
+    Pod, PodPhase, Qos, QosClass, Resize, is_guaranteed, sidecar_marks,
 };
 use gamekeeper_core::text::truncate;
 
@@ -122,6 +122,7 @@ pub(super) fn slim_with_controller(
         ready_since: ready_since(&status),
         gate,
         resize: resize(&status),
+        qos: qos(&spec, &status),
         observed_generation: status.observed_generation.unwrap_or_default(),
         containers,
         node: spec.node_name,
@@ -262,6 +263,15 @@ fn resize(status: &core::PodStatus) -> Resize {
         Some(_) => Resize::InProgress,
         None => Resize::Settled,
     }
+}
+
+/// The QoS class, unless resources of the pod as a whole decide it.
+fn qos(spec: &core::PodSpec, status: &core::PodStatus) -> Option<Qos> {
+    let class = QosClass::of(status.qos_class.as_deref()?).filter(|_| spec.resources.is_none())?;
+    let init = spec.init_containers.iter().flatten();
+    let mut ending = init.filter(|it| it.restart_policy.as_deref() != Some("Always"));
+    let init_guaranteed = ending.all(|it| is_guaranteed(&serde_json::json!(it.resources)));
+    Some(Qos { class, init_guaranteed })
 }
 
 /// The regular containers, and after them the native sidecars.

@@ -23,7 +23,7 @@ use crate::runtime::store::Cached;
 use gamekeeper_core::api::names::HOOKS_NAMESPACE;
 use gamekeeper_core::api::{Cluster, ClusterPhase, HookRun};
 use gamekeeper_core::lifecycle::{ClusterWorld, GamePod, plan, seniority};
-use gamekeeper_core::write::Owner;
+use gamekeeper_core::write::{Owner, Refused};
 
 /// How long to wait before the creation of a refused run is retried.
 const REFUSED_INTERVAL: Duration = Duration::from_secs(10);
@@ -75,7 +75,7 @@ impl Clusters {
         memory: &mut Memory,
     ) -> Requeue {
         let read_at = Instant::now();
-        let refused = memory.refused.clone();
+        let refused = (memory.refused.clone(), memory.refused_write.clone());
         let (this, subject) = (Arc::clone(self), Arc::clone(cluster));
         let planned = self.shared.planners.run(move || {
             let world = this.world(&subject, refused);
@@ -84,17 +84,25 @@ impl Clusters {
         let (now, plan): (Timestamp, _) = planned.await;
         debug!(writes = ?plan.writes, wake = ?plan.wake, "planned");
         memory.retain_refused(&plan.writes);
+        let has_writes = !plan.writes.is_empty();
         let wake = plan.wake.map(|at| instant(at, now));
         let mut target = target(cluster, read_at);
         let on_write = |written| self.cache().expectations.record(cluster.uid(), written);
         let old_status = cluster.object.status.as_ref();
         let applier = &self.shared.applier;
         let report = applier.carry_out(&mut target, plan, old_status, memory, &on_write).await;
+        if memory.forgets_refusal(has_writes, now) {
+            return Requeue::Now;
+        }
         let retry_at = (!memory.refused.is_empty()).then(|| Instant::now() + REFUSED_INTERVAL);
         report.requeue(wake.into_iter().chain(retry_at).min())
     }
 
-    fn world(&self, cluster: &Whole<Cluster>, refused: BTreeMap<String, String>) -> ClusterWorld {
+    fn world(
+        &self,
+        cluster: &Whole<Cluster>,
+        (refused, refused_write): (BTreeMap<String, String>, Option<Refused>),
+    ) -> ClusterWorld {
         let nodes = self.cache().nodes.store().all();
         let runs = self.cache().hook_runs.store().all();
         let is_own = |run: &HookRun| {
@@ -112,6 +120,7 @@ impl Clusters {
             image: self.image.clone(),
             game_pods: self.game_pods(cluster),
             refused,
+            refused_write,
         }
     }
 

@@ -29,12 +29,19 @@ use gamekeeper_core::sidecar_set::{
     MatchedPod, OtherPods, RefusedWrite, SetRevision, SetWorld, Sidecars, WebhookState, plan,
 };
 use gamekeeper_core::workload::record_of_other_pod;
-use gamekeeper_core::write::{Owner, Plan};
+use gamekeeper_core::write::{Attempt, Owner, Plan, Refused};
 
 /// How long a reconcile waits for the first list of revisions, whose watch begins with the first set.
 const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 /// The shortest time between two lists of revisions, and between two reconciles while the list is missing.
 const LIST_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The writes that the API server refused last time.
+struct Refusals {
+    /// By the uid of the pod.
+    pods: HashMap<String, RefusedWrite>,
+    revisions: BTreeMap<Attempt, Refused>,
+}
 
 /// A plan, and when it was made.
 struct Planning {
@@ -102,7 +109,10 @@ impl SidecarSets {
             return Requeue::Settled(Some(Instant::now() + LIST_INTERVAL)).into();
         }
         let generation = set.object.metadata.generation.unwrap_or_default();
-        let refused = memory.refused(generation).clone();
+        let refused = Refusals {
+            pods: memory.refused(generation).clone(),
+            revisions: memory.refused_revisions.clone(),
+        };
         let (this, subject) = (Arc::clone(self), Arc::clone(set));
         let planned = self.shared.planners.run(move || this.plan(&subject, &refused));
         let Planning { plan, now, read_at, took } = planned.await;
@@ -120,12 +130,12 @@ impl SidecarSets {
     }
 
     /// Reads the cache and plans.
-    fn plan(&self, set: &Whole<SidecarSet>, refused: &HashMap<String, RefusedWrite>) -> Planning {
+    fn plan(&self, set: &Whole<SidecarSet>, refused: &Refusals) -> Planning {
         let read_at = Instant::now();
         let now = Timestamp::now();
         let cache = self.cache();
         let sidecars = cache.sidecars.get(set.name());
-        let pods = sidecars.iter().flat_map(|it| self.pods(it, refused, now));
+        let pods = sidecars.iter().flat_map(|it| self.pods(it, &refused.pods, now));
         let (orphans, taken) = self.other_revisions(set);
         let webhook = self.webhook.borrow().clone();
         let world = SetWorld {
@@ -143,6 +153,8 @@ impl SidecarSets {
             },
             // Events of cluster-scoped objects belong to the namespace `default`.
             publishes_events: !cache.sidecars.is_scoped(),
+            refused_revision: refused.revisions.get(&Attempt::RecordRevision),
+            refused_clean_up: refused.revisions.get(&Attempt::CleanUp),
             named: &|| self.named_revisions(set.name()),
             record: record_of_other_pod,
         };

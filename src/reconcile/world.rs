@@ -14,7 +14,9 @@ use crate::runtime::reflector::{Unreadable, unreadable_in};
 use crate::runtime::store::Cached;
 use gamekeeper_core::api::{GameWorkload, names};
 use gamekeeper_core::observed::{Claim, LostNode, OldKubelet, Pod, Taint};
-use gamekeeper_core::workload::{Backoff, Failures, GuardState, GuardedPlayers, Verdict, World};
+use gamekeeper_core::workload::{
+    Backoff, Failures, GuardState, GuardedPlayers, RefusedChange, Verdict, World,
+};
 
 /// The part of a workload's memory that a plan reads.
 pub(super) struct MemorySnapshot {
@@ -22,6 +24,7 @@ pub(super) struct MemorySnapshot {
     sidecars: Vec<String>,
     taken: BTreeSet<String>,
     failures: Failures,
+    refused_changes: BTreeMap<String, RefusedChange>,
     backoff: Option<Backoff>,
     guard: Option<GuardState>,
     /// Not part of the world, but compared with it.
@@ -35,6 +38,7 @@ impl MemorySnapshot {
             sidecars: memory.sidecars.clone(),
             taken: memory.taken.clone(),
             failures: memory.failures.clone(),
+            refused_changes: memory.rehearsals.refused(Timestamp::now()),
             backoff: memory.backoff,
             guard: memory.guard.clone(),
             players: memory.players.clone(),
@@ -111,6 +115,7 @@ pub(super) fn world<K: GameWorkload>(
         verdicts: if sidecars_match { memory.verdicts } else { BTreeMap::new() },
         taken: memory.taken,
         failures: memory.failures,
+        refused_changes: memory.refused_changes,
         backoff: memory.backoff,
         priority_class: cache.settings.priority_class.clone(),
         guards_pods: !cache.settings.leaves_pods_unguarded,

@@ -259,6 +259,17 @@ impl Requests {
         self.send(Method::PATCH, &path, Payload::Patch(content, body)).await
     }
 
+    /// Checks with a server-side dry run whether an object may be patched.
+    pub(crate) async fn dry_run_patch(
+        &self,
+        path: &str,
+        content: Content,
+        body: Vec<u8>,
+    ) -> RequestResult {
+        let path = format!("{path}?dryRun=All&fieldManager={FIELD_MANAGER}");
+        self.send(Method::PATCH, &path, Payload::Patch(content, body)).await
+    }
+
     /// Creates or restores an object by server-side apply.
     pub(crate) async fn apply(&self, path: &str, body: Vec<u8>) -> Result<Stored, Refusal> {
         let path = format!("{path}?fieldManager={FIELD_MANAGER}&force=true");

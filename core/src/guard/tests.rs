@@ -101,6 +101,7 @@ fn pod(running: bool, terminating: bool) -> Pod {
         observed_generation: 1,
         containers: vec![game],
         resize: Resize::Settled,
+        qos: None,
         first_status: None,
     }
 }

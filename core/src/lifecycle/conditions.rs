@@ -5,11 +5,11 @@ use std::fmt;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-use super::ClusterPlan;
+use super::{ClusterPlan, ClusterWorld};
 use crate::api::{Cluster, ClusterStatus, LifecycleStep};
 use crate::kstatus::{self, State, Why, is_of_kstatus};
 use crate::observed::time::earlier;
-use crate::write::Event;
+use crate::write::{Event, Refused};
 
 /// The condition of the Cluster as a whole.
 pub const READY: &str = "Ready";
@@ -39,19 +39,22 @@ pub enum LifecycleReason {
     AnotherCluster,
     /// A field has an invalid value.
     InvalidSpec,
+    /// The API server refuses a write on which all later ones depend.
+    FailedWrite,
     /// Ready: the install is complete on every node.
     Installed,
 }
 
 impl LifecycleReason {
     /// The reasons that require action by the user.
-    const FAILURES: [Self; 6] = [
+    const FAILURES: [Self; 7] = [
         Self::FailedInit,
         Self::FailedUpdate,
         Self::FailedDelete,
         Self::NoMaster,
         Self::AnotherCluster,
         Self::InvalidSpec,
+        Self::FailedWrite,
     ];
 }
 
@@ -197,6 +200,13 @@ fn state(status: &ClusterStatus) -> State {
     }
 }
 
+/// The state of the Cluster while a write is refused.
+pub fn refused(refused: &Refused) -> StepState {
+    let message =
+        format!("the API server refuses what all later writes depend on: {}", refused.message);
+    StepState::new(LifecycleReason::FailedWrite, message)
+}
+
 /// If the status has changed, adds it to the plan, with events about changed conditions and about attempts at these
 /// steps that have just failed. An event about Ready is added only if there is none about a step.
 pub fn finish(
@@ -204,8 +214,17 @@ pub fn finish(
     mut status: ClusterStatus,
     steps: &[(LifecycleStep, StepState)],
     mut plan: ClusterPlan,
-    now: Timestamp,
+    world: &ClusterWorld,
 ) -> ClusterPlan {
+    let now = world.now;
+    if let Some(why) = &world.refused_write {
+        status.conditions = with_ready(cluster, &status.conditions, &refused(why), now);
+        if let Some(until) = why.held_until(now) {
+            plan.writes.clear();
+            plan.events.clear();
+            plan.wake = Some(until);
+        }
+    }
     let shown = cluster.status.as_ref().map(|it| it.conditions.as_slice());
     let (progress, wake) = kstatus::condition(
         state(&status),

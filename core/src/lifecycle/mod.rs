@@ -49,12 +49,12 @@ pub fn plan(cluster: &Cluster, world: &ClusterWorld) -> ClusterPlan {
         Ok(scene) => scene,
         // The finalizer was copied from the older Cluster.
         Err(_) if is_deleted && world.older_cluster.is_some() && has_no_traces(cluster, world) => {
-            return change_finalizer(cluster, false);
+            return change_finalizer(cluster, world, false);
         }
         Err(state) => return blocked(cluster, world, state),
     };
     if !has_finalizer {
-        return change_finalizer(cluster, true);
+        return change_finalizer(cluster, world, true);
     }
     match scene.upgrade {
         _ if is_deleted => delete(&scene),
@@ -80,13 +80,21 @@ fn has_no_traces(cluster: &Cluster, world: &ClusterWorld) -> bool {
 }
 
 /// Adds the finalizer at the beginning, or removes it at the end of a deletion. Other finalizers are kept.
-fn change_finalizer(cluster: &Cluster, add: bool) -> ClusterPlan {
+fn change_finalizer(cluster: &Cluster, world: &ClusterWorld, add: bool) -> ClusterPlan {
     let all = cluster.metadata.finalizers.iter().flatten();
     let others = all.filter(|it| *it != LIFECYCLE_FINALIZER).cloned();
     let added = add.then(|| LIFECYCLE_FINALIZER.to_owned());
     let finalizers = Some(others.chain(added).collect());
     let patch = WorkloadPatch { finalizers, ..WorkloadPatch::default() };
-    ClusterPlan { writes: vec![Write::patch_workload(patch)], ..ClusterPlan::nothing() }
+    let writes = vec![Write::patch_workload(patch)];
+    let Some(refused) = &world.refused_write else {
+        return ClusterPlan { writes, ..ClusterPlan::nothing() };
+    };
+    let told = blocked(cluster, world, conditions::refused(refused));
+    match refused.held_until(world.now) {
+        Some(_) => told,
+        None => ClusterPlan { writes, ..told },
+    }
 }
 
 fn has_finalizer(cluster: &Cluster) -> bool {
@@ -102,7 +110,7 @@ fn blocked(cluster: &Cluster, world: &ClusterWorld, state: StepState) -> Cluster
         conditions: conditions::with_ready(cluster, &old.conditions, &state, world.now),
         ..old
     };
-    conditions::finish(cluster, status, &[], ClusterPlan::nothing(), world.now)
+    conditions::finish(cluster, status, &[], ClusterPlan::nothing(), world)
 }
 
 /// The install of the Cluster, and of nodes that join later.
@@ -157,7 +165,7 @@ fn delete(scene: &Scene) -> ClusterPlan {
     walk.cancel_unwanted(&LifecycleStep::DELETE);
     let is_over = walk.steps(&[pre_delete]) && walk.remove_records() && walk.steps(&[post_delete]);
     if is_over {
-        return change_finalizer(scene.cluster, false);
+        return change_finalizer(scene.cluster, scene.world, false);
     }
     walk.show_waiting(&[post_delete]);
     walk.end(ClusterPhase::Terminating)

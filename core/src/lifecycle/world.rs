@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use crate::api::HookRun;
 use crate::observed::PodRef;
-use crate::write::NodePatch;
+use crate::write::{NodePatch, Refused};
 
 /// Everything that a plan for a Cluster depends on.
 #[derive(Clone, Debug)]
@@ -26,6 +26,8 @@ pub struct ClusterWorld {
     pub game_pods: Vec<GamePod>,
     /// Why the API server refused to create a run, by the run's name.
     pub refused: BTreeMap<String, String>,
+    /// The last refusal of another write: of a node, a pod or the Cluster itself. Those after it depend on it.
+    pub refused_write: Option<Refused>,
 }
 
 /// The parts of a node that a plan reads.

@@ -8,6 +8,7 @@ mod labels;
 pub mod limits;
 mod pod;
 mod pod_ref;
+mod qos;
 pub mod quantity;
 mod sidecar_mark;
 pub mod time;
@@ -19,7 +20,8 @@ pub use kubelet::OldKubelet;
 pub use labels::Labels;
 pub use pod::{
     Container, ContainerChange, ContainerStatus, Disruption, FirstStatus, Gate, InPlaceRecord,
-    LostNode, MoveRequest, Pod, PodPhase, Resize, Taint, Turn,
+    LostNode, MoveRequest, Pod, PodPhase, Resize, SIDECARS, Taint, Turn, joined_revisions,
 };
 pub use pod_ref::PodRef;
+pub use qos::{Qos, QosClass, is_guaranteed};
 pub use sidecar_mark::{SidecarMark, SidecarMarks, mark_key, sidecar_marks};

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Labels, PodUid, RevisionName, SidecarMarks};
+use super::{Labels, PodUid, Qos, RevisionName, SidecarMarks};
 use crate::api::{JsonText, names};
 
 /// The slim form of a pod.
@@ -78,6 +78,9 @@ pub struct Pod {
     pub containers: Vec<Container>,
     /// The state of its resize.
     pub resize: Resize,
+    /// Its QoS class; None if it is not known, or does not depend on the resources of containers, because the pod has
+    /// resources of its own.
+    pub qos: Option<Qos>,
     /// containerIDs (in the order of `containers`) in the first status with this
     /// observedGeneration; None when the cache cannot know them (restart, relist).
     pub first_status: Option<FirstStatus>,
@@ -240,6 +243,9 @@ pub struct FirstStatus {
 pub struct InPlaceRecord {
     /// Revision that the pod was updated to.
     pub revision: String,
+    /// Revision that it was at before; empty in records of earlier versions.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub from: String,
     /// When the gate was closed for this change; None for a pod without the gate. If, and only if, the gate's
     /// condition shows the same time, the gate is still closed for this change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -261,11 +267,30 @@ pub struct InPlaceRecord {
 }
 
 impl InPlaceRecord {
+    /// What the pod was updated to: the revision, and those of the updated SidecarSets.
+    pub fn goal(&self) -> String {
+        let revision = RevisionName::of(&self.revision);
+        joined_revisions(revision, &self.sidecars).unwrap_or_else(|| self.revision.clone())
+    }
+
     /// The value of the annotation that holds the record.
     pub fn text(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
 }
+
+/// The names of the revisions that a pod has after an update, joined into one string: first the template's revision,
+/// then the revisions of the updated SidecarSets, each after [`SIDECARS`]. None if no set is updated.
+pub fn joined_revisions(
+    revision: RevisionName,
+    sidecars: &BTreeMap<String, String>,
+) -> Option<String> {
+    let sets: String = sidecars.values().map(|it| format!("{SIDECARS}{it}")).collect();
+    (!sets.is_empty()).then(|| format!("{revision}{sets}"))
+}
+
+/// Precedes the revision of each SidecarSet among [`joined_revisions`].
+pub const SIDECARS: char = '+';
 
 /// What changed in one container.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -10,12 +10,14 @@ use super::history::{expired, history, named_by_set};
 use super::matched::MatchedPod;
 use super::revision::SetRevision;
 use super::set::Sidecars;
-use super::status::{new_problem, sidecar_set_status};
+use super::status::{
+    REVISION_REFUSED, new_problem, show_refused_clean_up, sidecar_set_status, without_revision,
+};
 use super::webhook::OtherPods;
 use crate::api::{SidecarSet, SidecarSetStatus};
 use crate::observed::time::earlier;
 use crate::observed::{InPlaceRecord, Pod, PodRef};
-use crate::write::{Event, NewImage, Plan, SidecarPatch, Write};
+use crate::write::{Event, NewImage, Plan, Refused, SidecarPatch, Write};
 
 /// What is observed about a SidecarSet at one moment.
 pub struct SetWorld<'w> {
@@ -40,6 +42,10 @@ pub struct SetWorld<'w> {
     /// The revisions that marks of pods name. All pods are read for it, so it is called only if revisions are to be
     /// deleted.
     pub named: &'w dyn Fn() -> HashSet<String>,
+    /// The refusal of its newest revision.
+    pub refused_revision: Option<&'w Refused>,
+    /// The refusal to delete revisions that are no longer needed.
+    pub refused_clean_up: Option<&'w Refused>,
     /// The record of a change of the set's containers in a pod of another controller.
     pub record: fn(&Pod, &Sidecars, Timestamp) -> InPlaceRecord,
 }
@@ -58,7 +64,10 @@ pub fn plan(set: &SidecarSet, world: &SetWorld) -> Plan<SidecarSetStatus> {
         return Plan { status: Some(status), status_first: true, ..Plan::nothing() };
     }
     if let Some(write) = history.write {
-        return Plan { writes: vec![write], ..Plan::nothing() };
+        return match world.refused_revision {
+            Some(refused) => with_refused_revision(set, write, refused, world),
+            None => Plan { writes: vec![write], ..Plan::nothing() },
+        };
     }
     let allotment = world.sidecars.map(|sidecars| allot(sidecars, world.pods, world.now));
     let Allotment { writes, progress, wake } = allotment.unwrap_or_default();
@@ -72,6 +81,11 @@ pub fn plan(set: &SidecarSet, world: &SetWorld) -> Plan<SidecarSetStatus> {
         world.now,
     );
     status.revision_namespace = world.revision_namespace.to_owned();
+    let is_unused =
+        || !expired(set, world.revisions, &named_by_set(set, &history.newest).collect()).is_empty();
+    if let Some(refused) = world.refused_clean_up.filter(|_| is_unused()) {
+        show_refused_clean_up(&mut status, &refused.message);
+    }
     let sidecars = world.sidecars.into_iter();
     let patches = sidecars.flat_map(|set| writes.iter().map(|it| patch(set, it, world)));
     let mut writes: Vec<Write> = patches.map(Write::patch_sidecars).collect();
@@ -91,6 +105,35 @@ pub fn plan(set: &SidecarSet, world: &SetWorld) -> Plan<SidecarSetStatus> {
         status: is_changed.then_some(status),
         status_first: false,
         wake: earlier(wake, status_wake),
+    }
+}
+
+/// The plan while the newest revision is refused: the status says so, and the write is attempted again later.
+fn with_refused_revision(
+    set: &SidecarSet,
+    write: Write,
+    refused: &Refused,
+    world: &SetWorld,
+) -> Plan<SidecarSetStatus> {
+    let old = set.status.as_ref();
+    let generation = set.metadata.generation.unwrap_or_default();
+    let (status, wake) = without_revision(old, &refused.message, generation, world.now);
+    let held_until = refused.held_until(world.now);
+    let is_changed = old != Some(&status);
+    let shows =
+        |old: &SidecarSetStatus| old.conditions.iter().any(|it| it.reason == REVISION_REFUSED);
+    let is_new = world.publishes_events && !old.is_some_and(shows);
+    let event = Event {
+        warning: true,
+        reason: REVISION_REFUSED.to_owned(),
+        message: refused.message.clone(),
+    };
+    Plan {
+        writes: held_until.is_none().then_some(write).into_iter().collect(),
+        events: is_new.then_some(event).into_iter().collect(),
+        status: is_changed.then_some(status),
+        status_first: true,
+        wake: earlier(held_until, wake),
     }
 }
 

@@ -15,8 +15,12 @@ use crate::observed::time::rounded_down;
 /// The maximum number of pods that a condition names.
 const MAX_NAMED: usize = 3;
 
+/// The reason while the API server refuses the set's newest revision.
+pub const REVISION_REFUSED: &str = "FailedRevision";
+
 /// The reasons of conditions that last until a person acts.
-const NEEDS_PERSON: [&str; 8] = [
+const NEEDS_PERSON: [&str; 9] = [
+    REVISION_REFUSED,
     "InvalidSelector",
     "Clash",
     "RevisionLost",
@@ -108,6 +112,37 @@ pub fn sidecar_set_status(
     let (progress_condition, wake) = kstatus::condition(state, generation, old, now);
     status.conditions.extend(progress_condition);
     (status, wake)
+}
+
+/// The status while the newest revision is refused, and when it changes by the passage of time alone. Pods get the
+/// containers of the last revision.
+pub fn without_revision(
+    old: Option<&SidecarSetStatus>,
+    why: &str,
+    generation: i64,
+    now: Timestamp,
+) -> (SidecarSetStatus, Option<Timestamp>) {
+    let mut status = old.cloned().unwrap_or_default();
+    status.observed_generation = generation;
+    let old = std::mem::take(&mut status.conditions);
+    let message =
+        format!("the set cannot be recorded in a ControllerRevision, so nothing is updated: {why}");
+    let refused =
+        |type_| condition(type_, (false, REVISION_REFUSED, message.clone()), generation, &old, now);
+    status.conditions = vec![refused(ConditionType::Ready), refused(ConditionType::Progressing)];
+    let injecting = old.iter().find(|it| it.type_ == ConditionType::Injecting.as_str());
+    status.conditions.extend(injecting.cloned());
+    let (progress, wake) = kstatus::condition(state(&status.conditions), generation, &old, now);
+    status.conditions.extend(progress);
+    (status, wake)
+}
+
+/// Says in the condition Progressing that old revisions cannot be deleted.
+pub fn show_refused_clean_up(status: &mut SidecarSetStatus, why: &str) {
+    let mut conditions = status.conditions.iter_mut();
+    if let Some(it) = conditions.find(|it| it.type_ == ConditionType::Progressing.as_str()) {
+        it.message += &format!("; old revisions cannot be deleted: {why}");
+    }
 }
 
 /// How far a set with these conditions is, for kstatus. Pods that the strategy or its partition holds back are no

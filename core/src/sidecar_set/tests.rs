@@ -3,6 +3,7 @@
 mod annotations;
 mod hostile;
 mod properties;
+mod refused;
 mod status;
 
 use std::collections::BTreeMap;

@@ -104,6 +104,8 @@ pub enum Change {
     ResizePod {
         /// The pod.
         pod: PodRef,
+        /// The goal of the update that this belongs to.
+        goal: String,
         /// Resources by container.
         resources: Vec<(String, Value)>,
     },
@@ -157,6 +159,15 @@ impl Change {
             | Change::Delete { .. }
             | Change::ApplyBudget(_)
             | Change::ProbeGuard { .. } => None,
+        }
+    }
+
+    /// The goal of the update in place that this is a part of; None for any other change.
+    pub fn goal(&self) -> Option<String> {
+        match self {
+            Change::PatchInPlace(patch) if !patch.record.hot => Some(patch.record.goal()),
+            Change::ResizePod { goal, .. } => Some(goal.clone()),
+            _ => None,
         }
     }
 

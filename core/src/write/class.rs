@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{
     Budget, Change, ClaimOwnership, Deletion, DeletionReason, InPlacePatch, NewClaim, NewPod,
-    NewRevision, NodePatch, Owned, SidecarPatch, WorkloadPatch,
+    NewRevision, NodePatch, Owned, Rehearsal, SidecarPatch, Trial, WorkloadPatch,
 };
 use crate::api::{HookRun, names};
 use crate::guard::{Begun, Ground, Permit};
@@ -20,16 +20,7 @@ pub struct Write {
     proof: Proof,
     attempt: Option<Attempt>,
     trial: Option<Trial>,
-}
-
-/// What must be true before a script starts, because that cannot be undone.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Trial {
-    /// The pod that the script's Job will create: a dry run must accept it. Otherwise, a refusal would only be visible in
-    /// events of the Job.
-    pub pod: Value,
-    /// The node that must have been drained: no game pod may be left on it. The cache may miss one.
-    pub drained_node: Option<String>,
+    rehearsal: Option<Box<Rehearsal>>,
 }
 
 /// When a write is carried out.
@@ -107,9 +98,20 @@ impl Write {
         self.trial.as_ref()
     }
 
+    /// The dry runs that must succeed first, unless they have succeeded a moment ago.
+    pub fn rehearsal(&self) -> Option<&Rehearsal> {
+        self.rehearsal.as_deref()
+    }
+
     /// What a refusal blocks; None if no condition shows it.
     pub fn attempt(&self) -> Option<Attempt> {
         self.attempt
+    }
+
+    /// Whether this is an attempt of that kind, or begins one.
+    pub fn serves(&self, attempt: Attempt) -> bool {
+        let begun = self.rehearsal.as_ref().map(|it| it.attempt);
+        [self.attempt, begun].contains(&Some(attempt))
     }
 
     /// The pod that is changed.
@@ -270,13 +272,14 @@ impl Write {
         write.attempts(Attempt::PrepareClaim)
     }
 
-    /// Creates a HookRun.
-    pub fn create_run(run: HookRun) -> Self {
+    /// Creates a HookRun. That of a pod may ask its players to leave.
+    pub fn create_run(run: HookRun, rehearsal: Option<Rehearsal>) -> Self {
         let attempt = match run.is_for_removal() {
             true => Attempt::StartRemovalHook,
             false => Attempt::StartUpdateHook,
         };
-        Self::after(Change::CreateHookRun(Box::new(run))).proven().attempts(attempt)
+        let create = Self::after(Change::CreateHookRun(Box::new(run))).proven();
+        create.attempts(attempt).rehearsed(rehearsal)
     }
 
     /// Sets the annotation game-pod-deleting, and since when a guarded pod has waited for its PreDelete hook.
@@ -357,15 +360,26 @@ impl Write {
 
     /// The first write of a pod's in-place update, after which the pod gets no new traffic. If there is no grace
     /// period, `then` is the change that follows immediately.
-    pub fn close_gate(permit: Permit, revision: String, then: Option<InPlacePatch>) -> Self {
+    pub fn close_gate(
+        permit: Permit,
+        revision: String,
+        then: Option<InPlacePatch>,
+        rehearsal: Option<Rehearsal>,
+    ) -> Self {
         let pod = permit.for_action();
         let then = then.map(|patch| Box::new(InPlacePatch { pod: pod.clone(), ..patch }));
-        Self::changes(Change::SetGate { pod, closed_for: Some(revision), then })
+        let close = Change::SetGate { pod, closed_for: Some(revision), then };
+        Self::changes(close).rehearsed(rehearsal)
     }
 
     /// The in-place change of a pod whose traffic does not have to be stopped first.
-    pub fn change_in_place(permit: Permit, patch: InPlacePatch) -> Self {
-        Self::changes(Change::PatchInPlace(InPlacePatch { pod: permit.for_change(), ..patch }))
+    pub fn change_in_place(
+        permit: Permit,
+        patch: InPlacePatch,
+        rehearsal: Option<Rehearsal>,
+    ) -> Self {
+        let patch = InPlacePatch { pod: permit.for_change(), ..patch };
+        Self::changes(Change::PatchInPlace(patch)).rehearsed(rehearsal)
     }
 
     fn changes(change: Change) -> Self {
@@ -383,7 +397,8 @@ impl Write {
 
     /// Sets the resources of an update that has begun.
     pub fn resize(begun: Begun, resources: Vec<(String, Value)>) -> Self {
-        Self::changes(Change::ResizePod { pod: PodRef::of(begun.pod()), resources })
+        let goal = begun.record().goal();
+        Self::changes(Change::ResizePod { pod: PodRef::of(begun.pod()), goal, resources })
     }
 
     /// Closes a gate again that is already closed: its grace period starts now. None if the gate is not closed.
@@ -409,7 +424,14 @@ impl Write {
 
 impl Write {
     fn before(change: Change) -> Self {
-        Self { change, phase: Phase::Before, proof: Proof::None, attempt: None, trial: None }
+        Self {
+            change,
+            phase: Phase::Before,
+            proof: Proof::None,
+            attempt: None,
+            trial: None,
+            rehearsal: None,
+        }
     }
 
     fn after(change: Change) -> Self {
@@ -422,6 +444,10 @@ impl Write {
 
     fn attempts(self, attempt: Attempt) -> Self {
         Self { attempt: Some(attempt), ..self }
+    }
+
+    fn rehearsed(self, rehearsal: Option<Rehearsal>) -> Self {
+        Self { rehearsal: rehearsal.map(Box::new), ..self }
     }
 }
 

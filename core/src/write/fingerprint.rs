@@ -58,7 +58,7 @@ impl Change {
             Change::SetGate { pod, closed_for, .. } => of_pod(pod, "gate", closed_for),
             Change::PatchInPlace(it) => of_pod(&it.pod, "containers", &(&it.images, &it.labels)),
             Change::PatchSidecars(it) => of_pod(&it.pod, "sidecars", &(&it.set, &it.to)),
-            Change::ResizePod { pod, resources } => of_pod(pod, "resources", resources),
+            Change::ResizePod { pod, resources, .. } => of_pod(pod, "resources", resources),
             Change::CreateRevision(_)
             | Change::DryRun { .. }
             | Change::CreatePod(_)

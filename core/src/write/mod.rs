@@ -11,11 +11,13 @@ mod fingerprint;
 mod identity;
 mod object;
 mod plan;
+mod refused;
 mod request;
 mod sequel;
+mod trial;
 
 pub use change::{Change, Deletion, DeletionReason, ImageChange, InPlacePatch, Owned};
-pub use class::{Attempt, Phase, Proof, Trial, Write};
+pub use class::{Attempt, Phase, Proof, Write};
 pub use fingerprint::Fingerprint;
 pub use identity::Identity;
 pub use object::{
@@ -23,5 +25,7 @@ pub use object::{
     SidecarPatch, WorkloadPatch, without_side_effects,
 };
 pub use plan::{Event, Plan};
+pub use refused::Refused;
 pub use request::{Content, Object, Owner, Request, Verb};
 pub use sequel::Answer;
+pub use trial::{Rehearsal, Trial};

@@ -127,6 +127,8 @@ pub enum Verb {
     DryRunCreate(Vec<u8>),
     /// Patch the object.
     Patch(Content, Vec<u8>),
+    /// Check whether the object could be patched.
+    DryRunPatch(Content, Vec<u8>),
     /// Apply the object on the server's side.
     Apply(Vec<u8>),
     /// Delete the object with the request's uid and, if it is given, this resourceVersion.
@@ -230,7 +232,7 @@ impl Change {
                 let verb = Verb::Patch(content, body.to_string().into_bytes());
                 about_pod(&it.pod).to_object("", verb)
             }
-            Change::ResizePod { pod, resources } => {
+            Change::ResizePod { pod, resources, .. } => {
                 about_pod(pod).patch("/resize", &resize(&pod.uid, resources))
             }
             Change::ApplyBudget(it) => {
@@ -239,6 +241,26 @@ impl Change {
             }
             Change::ProbeGuard { budget } => owner.about_budget(budget, Verb::DryRunDelete),
         }
+    }
+}
+
+/// Dry runs of what a pod leaves service for.
+impl Request {
+    /// Checks whether a pod may be deleted.
+    pub(super) fn try_to_delete(pod: &PodRef) -> Self {
+        about_pod(pod).to_object("", Verb::DryRunDelete)
+    }
+
+    /// Checks whether a running pod may be changed.
+    pub(super) fn try_to_change(patch: &InPlacePatch) -> Self {
+        let body = in_place(patch).to_string().into_bytes();
+        about_pod(&patch.pod).to_object("", Verb::DryRunPatch(Content::JsonPatch, body))
+    }
+
+    /// Checks whether the containers of a pod may get these resources.
+    pub(super) fn try_to_resize(pod: &PodRef, resources: &[(String, Value)]) -> Self {
+        let body = resize(&pod.uid, resources).to_string().into_bytes();
+        about_pod(pod).to_object("/resize", Verb::DryRunPatch(Content::StrategicPatch, body))
     }
 }
 

@@ -23,8 +23,14 @@ pub struct Interference {
 impl Interference {
     /// Refuses these requests of the test's operator.
     pub async fn refuse(case: &Case, requests: Requests) -> Result<Self> {
+        Self::refuse_where(case, requests, "true").await
+    }
+
+    /// Refuses those requests of the test's operator for which a condition holds, in CEL.
+    pub async fn refuse_where(case: &Case, requests: Requests, condition: &str) -> Result<Self> {
         let expression = format!(
-            "request.resource.resource != 'configmaps' && request.userInfo.username != '{}'",
+            "request.resource.resource != 'configmaps' && \
+             (request.userInfo.username != '{}' || !({condition}))",
             case.operator.username()
         );
         let validation =

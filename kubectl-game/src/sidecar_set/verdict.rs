@@ -61,7 +61,7 @@ fn state(set: &Set) -> (End, &'static str, String, Option<String>) {
             let fix = "recreate the pods of a workload, after their hooks, with: kubectl game restart WORKLOAD";
             (End::Stopped, "Blocked", sentence, Some(fix.to_owned()))
         }
-        "Refused" => (End::Stopped, "Blocked", sentence, None),
+        "Refused" | "FailedRevision" => (End::Stopped, "Blocked", sentence, None),
         "WaitsForWorkload" => (End::InProgress, "Waiting", sentence, None),
         _ => (End::InProgress, "Updating", sentence, None),
     }

@@ -28,6 +28,7 @@ impl State {
             image: "gamekeeper:1".to_owned(),
             game_pods: Vec::new(),
             refused: BTreeMap::new(),
+            refused_write: None,
         };
         if let Some(fault) = self.fault {
             fault.corrupt_input(&mut seen, &mut world);

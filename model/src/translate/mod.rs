@@ -145,6 +145,7 @@ impl Translator {
             sidecars: Vec::new(),
             verdicts: BTreeMap::new(),
             taken: BTreeSet::new(),
+            refused_changes: BTreeMap::new(),
             failures: workload::Failures::default(),
             backoff: None,
             going_nodes: BTreeMap::new(),

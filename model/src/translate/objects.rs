@@ -241,6 +241,7 @@ impl Translator {
             observed_generation: if pod.observed { 2 } else { 1 },
             containers: containers(pod),
             resize: observed::Resize::Settled,
+            qos: None,
             first_status: None,
         }
     }
@@ -266,6 +267,8 @@ impl Translator {
         let containers = CONTAINERS.into_iter().zip(&record.from);
         observed::InPlaceRecord {
             revision: self.revision_name(record.rev).to_owned(),
+            // In the model, no change in place is refused.
+            from: String::new(),
             gate_closed_at: record.closed_at.map(closing_timestamp),
             patched_at: timestamp(record.patched_at),
             hot: record.hot,

@@ -13,13 +13,19 @@ use crate::runtime::request::{
     Reads, Refusal, RequestResult, Requests, ResponseMetadata, Stored, to_bytes,
 };
 use gamekeeper_core::api::HookRun;
-use gamekeeper_core::write::{Change, Object, Request, Verb, Write, without_side_effects};
+use gamekeeper_core::write::{
+    Change, Object, Rehearsal, Request, Verb, Write, without_side_effects,
+};
 
 /// How long after its creation an object may be deleted because it was not stored as asked.
 const UNDO_LIFETIME: Duration = Duration::from_secs(1);
-/// Part of the message with which the API server refuses a dry run because of a webhook with side effects. Only a
-/// creation shows whether such a webhook takes the object.
+/// Part of the message with which the API server refuses a dry run because of a webhook with side effects. Only the
+/// request itself shows whether such a webhook takes the object.
 const NO_DRY_RUN: &str = "does not support dry run";
+
+/// Part of the message with which the chart's policy refuses to end a match. That of earlier charts refused
+/// the operator's dry runs on guarded pods, too.
+const GUARDS: &str = "players may be on ";
 
 /// The message with which the chart's policy refuses the operator's dry run. No other refusal contains it.
 const POLICY_MESSAGE: &str = "the guard of pods is in force";
@@ -75,6 +81,20 @@ impl Applier {
         }
     }
 
+    /// Checks with dry runs whether the API server accepts what a pod is about to leave service for.
+    pub(super) async fn rehearse(&self, rehearsal: &Rehearsal) -> Result<(), Refusal> {
+        for Request { path, verb, .. } in rehearsal.requests().iter().cloned() {
+            let tried = match verb {
+                Verb::DryRunPatch(content, body) => {
+                    self.requests.dry_run_patch(&path, content, body).await
+                }
+                _ => self.requests.dry_run_delete(&path).await,
+            };
+            tried.map(drop).or_else(passes_without_dry_run)?;
+        }
+        Ok(())
+    }
+
     fn run_unstored(&self, run: &HookRun) -> RequestResult {
         let run_name = run.metadata.name.as_deref().unwrap_or_default();
         debug!(
@@ -89,6 +109,16 @@ impl Applier {
                 Err(Refusal::Busy { message: message.to_owned(), after: None })
             }
         }
+    }
+}
+
+/// A refusal of dry runs as such is none of what they try.
+fn passes_without_dry_run(refusal: Refusal) -> Result<(), Refusal> {
+    let refuses_dry_runs =
+        |message: &str| [NO_DRY_RUN, GUARDS].iter().any(|it| message.contains(it));
+    match refusal {
+        Refusal::Rejected(message) if refuses_dry_runs(&message) => Ok(()),
+        refusal => Err(refusal),
     }
 }
 
@@ -126,6 +156,7 @@ impl Sender<'_> {
                 let applied = requests.apply(&path, body).await?;
                 self.compare(&applied).map(|()| applied.metadata)
             }
+            Verb::DryRunPatch(content, body) => requests.dry_run_patch(&path, content, body).await,
             Verb::Delete(version) => self.delete(&object, &path, version).await,
             Verb::DeleteAfterDependents => {
                 match requests.delete_after_dependents(&path, &object.uid).await {
@@ -213,8 +244,7 @@ impl Sender<'_> {
             Ok(stored) => self.compare(&stored),
             // The API server checks the name last, so the object is valid.
             Err(Refusal::AlreadyExists(_)) => Ok(()),
-            Err(Refusal::Rejected(message)) if message.contains(NO_DRY_RUN) => Ok(()),
-            Err(refusal) => Err(refusal),
+            Err(refusal) => passes_without_dry_run(refusal),
         }
     }
 

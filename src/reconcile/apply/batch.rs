@@ -15,7 +15,7 @@ use crate::runtime::fair::TooLate;
 use crate::runtime::objects::Written;
 use crate::runtime::request::Refusal;
 use gamekeeper_core::write;
-use gamekeeper_core::write::{Answer, Change, Write};
+use gamekeeper_core::write::{Answer, Change, Rehearsal, Write};
 
 /// The maximum number of concurrent writes that close a gate before an in-place change. If there were more of them on a
 /// busy API server, a pod's change would have to wait until the gates of many other pods are closed. Meanwhile, the
@@ -78,7 +78,7 @@ impl<T: Results> Batch<'_, T> {
     /// Sends a write while it is valid, and returns the one that follows it.
     async fn attempt(&self, write: &Write) -> Option<Write> {
         let _turn = self.turn_of_first_pod(write).await;
-        if !self.passes_dry_run(write).await {
+        if !self.passes_dry_run(write).await || !self.passes_rehearsal(write).await {
             return None;
         }
         loop {
@@ -128,6 +128,21 @@ impl<T: Results> Batch<'_, T> {
                 false
             }
         }
+    }
+
+    /// Whether the API server accepts what a write begins. If the proof expires meanwhile, the next plan makes the write.
+    async fn passes_rehearsal(&self, write: &Write) -> bool {
+        let is_due = |it: &&Rehearsal| !self.tally().is_rehearsed(it);
+        let Some(rehearsal) = write.rehearsal().filter(is_due) else {
+            return true;
+        };
+        if !self.tally().may_begin(write) {
+            return false;
+        }
+        let result = self.applier.rehearse(rehearsal).await;
+        let has_passed = result.is_ok();
+        self.tally().count_rehearsal(rehearsal, result);
+        has_passed
     }
 
     /// Until when a write may be sent; None if it may not be sent.

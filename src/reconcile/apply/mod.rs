@@ -9,6 +9,7 @@ mod budgets;
 pub(crate) mod events;
 mod metrics;
 mod proof;
+mod rehearsals;
 mod repeats;
 mod run;
 mod tally;
@@ -31,12 +32,13 @@ use gamekeeper_core::api::HookRun;
 use gamekeeper_core::workload::{
     Backoff, Failures, GuardState, GuardedPlayers, OtherBudget, Verdict,
 };
-use gamekeeper_core::write::{Attempt, Owner, Write};
+use gamekeeper_core::write::{Attempt, Owner, Rehearsal, Write};
 
 pub(crate) use metrics::{BUCKETS, Metrics, ResultLabel, WorkloadLabels};
 use proof::AdaptiveTimeout;
 #[cfg(test)]
 pub(crate) use proof::PROOF_LIFETIME;
+pub(crate) use rehearsals::Rehearsals;
 use repeats::Repeats;
 
 /// How many taken names are remembered. Those that are forgotten would be refused again.
@@ -113,6 +115,14 @@ pub(crate) trait Results {
     /// The dry run that preceded a write has succeeded. Until another one is refused, none is needed.
     fn passed_dry_run(&mut self, _write: &Write) {}
 
+    /// Whether the dry runs of what a write begins have succeeded a moment ago.
+    fn is_rehearsed(&self, _rehearsal: &Rehearsal) -> bool {
+        true
+    }
+
+    /// The result of these dry runs.
+    fn count_rehearsal(&mut self, _rehearsal: &Rehearsal, _result: Result<(), Refusal>) {}
+
     fn count(&mut self, write: &Write, result: RequestResult);
 
     /// Something is left to the next plan.
@@ -145,6 +155,8 @@ pub(crate) struct Memory {
     pub taken: BTreeSet<String>,
     /// The kinds of write that the API server refused last time.
     pub failures: Failures,
+    /// What the API server said about changes of single pods.
+    pub rehearsals: Rehearsals,
     /// The delay before pods that ended as soon as they started are replaced.
     pub backoff: Option<Backoff>,
     /// Whether the policy and the budget that guard the workload's pods are in force.
@@ -198,7 +210,7 @@ impl Memory {
     /// Forgets refusals of writes that are no longer planned, so that a later refusal is reported again.
     pub(crate) fn retain_failures(&mut self, writes: &[Write], now: Timestamp) {
         let held: BTreeSet<Attempt> = self.failures.held(now).collect();
-        let is_planned = |attempt| writes.iter().any(|it| it.attempt() == Some(attempt));
+        let is_planned = |attempt| writes.iter().any(|it| it.serves(attempt));
         self.failures.retain(|attempt| held.contains(&attempt) || is_planned(attempt));
     }
 }

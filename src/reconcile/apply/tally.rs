@@ -6,12 +6,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::events::PendingEvent;
+use super::rehearsals::Rehearsals;
 use super::{ApplyOutcome, Memory, Results, Stop};
 use crate::runtime::objects::Kind;
 use crate::runtime::request::{Refusal, RequestResult, ResponseMetadata};
 use gamekeeper_core::guard::Ground;
 use gamekeeper_core::workload::{Backoff, GuardState, GuardedPlayers, OtherBudget, Verdict};
-use gamekeeper_core::write::{Attempt, Change, DeletionReason, Owned, Write};
+use gamekeeper_core::write::{Attempt, Change, DeletionReason, Owned, Rehearsal, Write};
 
 #[derive(Default)]
 pub(crate) struct Tally {
@@ -31,6 +32,8 @@ pub(crate) struct Tally {
     accepted: BTreeSet<String>,
     /// The API server's verdicts on pods, by revision, before this batch and in it.
     verdicts: BTreeMap<String, Verdict>,
+    /// What the API server said about changes of single pods.
+    rehearsals: Rehearsals,
     taken: BTreeSet<String>,
     /// The kinds of write that were refused before this batch.
     failed_before: BTreeSet<Attempt>,
@@ -98,6 +101,23 @@ impl Results for Tally {
         }
     }
 
+    fn is_rehearsed(&self, rehearsal: &Rehearsal) -> bool {
+        self.rehearsals.has_passed(rehearsal, Timestamp::now())
+    }
+
+    fn count_rehearsal(&mut self, rehearsal: &Rehearsal, result: Result<(), Refusal>) {
+        let refused = match result {
+            Ok(()) => None,
+            Err(Refusal::Rejected(message) | Refusal::NamespaceTerminating(message)) => {
+                self.failed.insert(rehearsal.attempt, message.clone());
+                self.rejected = Some(message.clone());
+                Some(message)
+            }
+            Err(refusal) => return self.count_failure(refusal),
+        };
+        self.rehearsals.record(rehearsal, refused, Timestamp::now());
+    }
+
     fn count(&mut self, write: &Write, result: RequestResult) {
         // Even if there is no response, the pod may have been deleted.
         let may_be_done = matches!(result, Ok(_) | Err(Refusal::Unavailable { .. }));
@@ -109,20 +129,14 @@ impl Results for Tally {
         }
         match result {
             Ok(metadata) => self.record_success(write, metadata),
-            Err(Refusal::Late(_)) => self.unfinished = true,
             Err(Refusal::Rejected(message) | Refusal::NamespaceTerminating(message)) => {
                 self.record_rejection(write, message);
-            }
-            Err(Refusal::Busy { message, after } | Refusal::Unavailable { message, after }) => {
-                self.unavailable = Some((message, after));
             }
             Err(Refusal::AlreadyExists(message)) => self.record_taken_name(write, message),
             Err(Refusal::NotFound(_)) if matches!(write.change(), Change::ProbeGuard { .. }) => {
                 self.record_guard(Some(GuardState::no_budget(self.guard.as_ref())));
             }
-            Err(Refusal::Conflict(message) | Refusal::NotFound(message)) => {
-                self.conflict = Some(message);
-            }
+            Err(refusal) => self.count_failure(refusal),
         }
     }
 
@@ -170,7 +184,23 @@ impl Tally {
             failed_before: memory.failures.attempts().collect(),
             guard: memory.guard.clone(),
             players: std::mem::take(&mut memory.players),
+            rehearsals: std::mem::take(&mut memory.rehearsals),
             ..Self::default()
+        }
+    }
+
+    /// Records a failure that says nothing about what was asked for.
+    fn count_failure(&mut self, refusal: Refusal) {
+        match refusal {
+            Refusal::Late(_) => self.unfinished = true,
+            Refusal::Busy { message, after } | Refusal::Unavailable { message, after } => {
+                self.unavailable = Some((message, after));
+            }
+            Refusal::Conflict(message)
+            | Refusal::NotFound(message)
+            | Refusal::AlreadyExists(message)
+            | Refusal::Rejected(message)
+            | Refusal::NamespaceTerminating(message) => self.conflict = Some(message),
         }
     }
 
@@ -265,6 +295,9 @@ impl Tally {
             Change::PatchWorkload(_) | Change::CreateRevision(_) => self.void = true,
             _ => {}
         }
+        if let (Some(pod), Some(goal)) = (write.pod(), write.change().goal()) {
+            self.rehearsals.record_surprise(&pod.uid, goal, message.clone(), Timestamp::now());
+        }
         self.failed.extend(write.attempt().map(|it| (it, message.clone())));
         self.rejected = Some(message);
     }
@@ -279,6 +312,8 @@ impl Tally {
     pub(super) fn settle(self, memory: &mut Memory) -> Result<ApplyOutcome, Stop> {
         memory.guard = self.guard;
         memory.players = self.players;
+        memory.rehearsals = self.rehearsals;
+        memory.rehearsals.forget_old(Timestamp::now());
         memory.verdicts = self.verdicts;
         memory.record_taken(self.taken);
         memory.refused.retain(|it| !self.accepted.contains(it));

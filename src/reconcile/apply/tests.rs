@@ -4,6 +4,7 @@ mod existing_names;
 mod order;
 mod preconditions;
 mod refusals;
+mod rehearsals;
 mod validity;
 
 use std::sync::{Arc, Mutex};
@@ -284,7 +285,7 @@ fn change(permit: Permit) -> Write {
         tokens: Vec::new(),
         record: serde_json::from_value(record).unwrap(),
     };
-    Write::close_gate(permit, "lobby-2".into(), Some(patch))
+    Write::close_gate(permit, "lobby-2".into(), Some(patch), None)
 }
 
 /// The same state, with an API server that accepts everything.

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use tracing::{info, warn};
 
 use crate::reconcile::apply::{ApplyOutcome, Pace, Remember, Results, Stop, Target};
 use crate::runtime::request::{Refusal, RequestResult, ResponseMetadata};
-use gamekeeper_core::write::{Change, Write};
+use gamekeeper_core::write::{Change, Refused, Write};
 
 /// The memory of one Cluster.
 #[derive(Debug)]
@@ -15,12 +16,19 @@ pub(super) struct Memory {
     pub uid: String,
     /// Why the API server refused to create runs, by the name of the run.
     pub refused: BTreeMap<String, String>,
+    /// The last refusal of another write. Those after it were not made.
+    pub refused_write: Option<Refused>,
     pace: Pace,
 }
 
 impl Memory {
     pub(super) fn new(uid: &str) -> Self {
-        Self { uid: uid.to_owned(), refused: BTreeMap::new(), pace: Pace::default() }
+        Self {
+            uid: uid.to_owned(),
+            refused: BTreeMap::new(),
+            refused_write: None,
+            pace: Pace::default(),
+        }
     }
 
     /// Forgets refusals of runs that are no longer planned.
@@ -32,6 +40,13 @@ impl Memory {
             })
         };
         self.refused.retain(|name, _| is_planned(name));
+    }
+
+    /// Forgets the refusal of a write that would be attempted again now, and that no plan makes anymore. Returns whether
+    /// there was one, so that the status no longer shows it.
+    pub(super) fn forgets_refusal(&mut self, has_writes: bool, now: Timestamp) -> bool {
+        let is_over = |it: &Refused| !has_writes && it.held_until(now).is_none();
+        self.refused_write.take_if(|it| is_over(it)).is_some()
     }
 }
 
@@ -51,6 +66,12 @@ impl Remember for Memory {
     fn settle(&mut self, tally: Tally) -> Result<ApplyOutcome, Stop> {
         self.refused.retain(|name, _| !tally.started.contains(name));
         self.refused.extend(tally.refused);
+        if let Some(Refusal::Rejected(message)) = &tally.failed {
+            let (last, now) = (self.refused_write.as_ref(), Timestamp::now());
+            self.refused_write = Some(Refused::after(last, message.clone(), now));
+        } else if tally.has_written {
+            self.refused_write = None;
+        }
         match tally.failed {
             Some(refusal) => Err(refusal.into()),
             None if tally.unfinished => Ok(ApplyOutcome::Unfinished),
@@ -68,6 +89,8 @@ pub(super) struct Tally {
     /// The first failure, after which nothing is written.
     failed: Option<Refusal>,
     unfinished: bool,
+    /// Whether a write other than the creation of a run was made.
+    has_written: bool,
     cluster: Option<ResponseMetadata>,
 }
 
@@ -81,6 +104,7 @@ impl Results for Tally {
     }
 
     fn count(&mut self, write: &Write, result: RequestResult) {
+        self.has_written |= result.is_ok() && !matches!(write.change(), Change::CreateHookRun(_));
         match (write.change(), result) {
             (Change::PatchWorkload(_), Ok(metadata)) => self.cluster = Some(metadata),
             (Change::CreateHookRun(run), Ok(_)) => {

@@ -1,6 +1,6 @@
 //! What is remembered about a SidecarSet between reconciles.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -11,7 +11,7 @@ use crate::runtime::log_limiter::log_limited;
 use crate::runtime::request::{Refusal, RequestResult};
 use gamekeeper_core::sidecar_set::RefusedWrite;
 use gamekeeper_core::text::truncate;
-use gamekeeper_core::write::{Change, Write};
+use gamekeeper_core::write::{Attempt, Change, Refused, Write};
 
 /// The shortest time between two counts of a set's pods: a thousand starting pods must not cause a thousand writes.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
@@ -36,6 +36,8 @@ pub(super) struct Memory {
     refused: HashMap<String, RefusedWrite>,
     /// Whether a revision could not be written because the cache does not show it as it is.
     lost_revision: bool,
+    /// Refused writes of revisions.
+    pub refused_revisions: BTreeMap<Attempt, Refused>,
     pace: Pace,
 }
 
@@ -47,6 +49,7 @@ impl Memory {
             counted: None,
             refused: HashMap::new(),
             lost_revision: false,
+            refused_revisions: BTreeMap::new(),
             pace: Pace::default(),
         }
     }
@@ -98,7 +101,7 @@ impl Remember for Memory {
         for (pod, refusal) in tally.pods {
             let retry_at = refusal.as_ref().and_then(|it| now.checked_add(it.wait).ok());
             match refusal.zip(retry_at) {
-                Some((Refused { message, .. }, retry_at)) => {
+                Some((RefusedPod { message, .. }, retry_at)) => {
                     self.refused.insert(pod, RefusedWrite { message, retry_at });
                 }
                 None => {
@@ -107,6 +110,12 @@ impl Remember for Memory {
             }
         }
         self.lost_revision |= tally.lost_revision;
+        self.refused_revisions.retain(|attempt, _| !tally.wrote.contains(attempt));
+        for (attempt, message) in tally.refused {
+            let last = self.refused_revisions.get(&attempt);
+            let refused = Refused::after(last, message, now);
+            self.refused_revisions.insert(attempt, refused);
+        }
         if tally.wrote_revision {
             // The pods have not been counted.
             self.counted = None;
@@ -126,7 +135,7 @@ impl Remember for Memory {
 
 /// Why a pod was not written, and how long to wait before the write is repeated.
 #[derive(Debug)]
-struct Refused {
+struct RefusedPod {
     message: String,
     wait: SignedDuration,
 }
@@ -135,8 +144,11 @@ struct Refused {
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     /// The pods that were written, by uid, and why not.
-    pods: Vec<(String, Option<Refused>)>,
+    pods: Vec<(String, Option<RefusedPod>)>,
     wrote_revision: bool,
+    /// Writes of revisions that were made, and those that were refused.
+    wrote: Vec<Attempt>,
+    refused: Vec<(Attempt, String)>,
     lost_revision: bool,
     unfinished: bool,
     /// Whether the API server is too busy for any further write.
@@ -155,14 +167,15 @@ impl Results for Tally {
 
     fn count(&mut self, write: &Write, result: RequestResult) {
         let Change::PatchSidecars(patch) = write.change() else {
-            return self.count_revision(result);
+            return self.count_revision(write, result);
         };
         let pod = patch.pod.uid.clone();
         let refusal = match result {
             Ok(_) => return self.pods.push((pod, None)),
             Err(refusal) => refusal,
         };
-        let refused = |wait| Refused { message: truncate(&refusal.to_string(), MAX_MESSAGE), wait };
+        let refused =
+            |wait| RefusedPod { message: truncate(&refusal.to_string(), MAX_MESSAGE), wait };
         match &refusal {
             // The pod has changed. If the change does not concern the set, it does not queue the set.
             Refusal::Conflict(_) | Refusal::NotFound(_) | Refusal::Late(_) => {
@@ -189,9 +202,12 @@ impl Results for Tally {
 
 impl Tally {
     /// Counts the result of writing a revision. The next plan waits until the cache shows it.
-    fn count_revision(&mut self, result: RequestResult) {
+    fn count_revision(&mut self, write: &Write, result: RequestResult) {
         match result {
-            Ok(_) => (self.wrote_revision, self.unfinished) = (true, true),
+            Ok(_) => {
+                self.wrote.extend(write.attempt());
+                (self.wrote_revision, self.unfinished) = (true, true);
+            }
             Err(Refusal::AlreadyExists(_) | Refusal::NotFound(_) | Refusal::Conflict(_)) => {
                 self.lost_revision = true;
             }
@@ -200,6 +216,7 @@ impl Tally {
                 self.failed = Some((message, after));
             }
             Err(Refusal::Rejected(message) | Refusal::NamespaceTerminating(message)) => {
+                self.refused.extend(write.attempt().map(|it| (it, message.clone())));
                 self.failed = Some((message, None));
             }
         }

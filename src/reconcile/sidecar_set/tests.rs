@@ -66,7 +66,14 @@ impl Server {
                         let meta = json!({
                             "uid": uid, "generation": generation, "resourceVersion": version,
                         });
-                        (200, json!({"metadata": meta}))
+                        let mut stored = match method == Method::POST {
+                            true => body,
+                            false => json!({"metadata": {}}),
+                        };
+                        for (field, value) in meta.as_object().into_iter().flatten() {
+                            stored["metadata"][field] = value.clone();
+                        }
+                        (200, stored)
                     }
                 };
                 let response = Response::builder().status(code);

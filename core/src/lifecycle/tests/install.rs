@@ -1,5 +1,6 @@
 //! Installs: the order of steps, failures, edits, skipped steps and pauses.
 
+use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 
@@ -7,6 +8,7 @@ use super::sim::{Sim, node};
 use crate::api::Cluster;
 use crate::api::names::LIFECYCLE_FINALIZER;
 use crate::lifecycle::seniority;
+use crate::write::Refused;
 
 #[test]
 fn the_steps_of_an_install_run_in_order() {
@@ -289,4 +291,29 @@ fn a_run_that_the_api_server_refuses_is_reported_and_retried() {
         message.contains("refuses to run it on node master-0: violates PodSecurity"),
         "{message}"
     );
+}
+
+#[test]
+fn a_refused_write_of_a_node_or_the_cluster_is_told_and_attempted_again() {
+    let mut sim = Sim::new(&json!({}));
+    let told =
+        "False FailedWrite: the API server refuses what all later writes depend on: not allowed";
+    // First the finalizer, then the record of the first node.
+    for node in [None, Some("master-0")] {
+        sim.refused_write = Some(Refused::after(None, "not allowed".to_owned(), sim.now));
+        sim.events.clear();
+        match node {
+            Some(node) => sim.end(node, None),
+            None => sim.settle(),
+        }
+        assert_eq!(sim.condition("Ready"), told);
+        assert_eq!(sim.events.iter().filter(|it| it.starts_with("FailedWrite")).count(), 1);
+        sim.now += SignedDuration::from_secs(1);
+        let again = sim.plan();
+        assert!(!again.writes.is_empty());
+        assert_eq!(again.status, None);
+        sim.refused_write = None;
+        sim.settle();
+        assert!(!sim.condition("Ready").contains("FailedWrite"));
+    }
 }

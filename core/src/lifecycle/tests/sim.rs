@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::api::names::{NODE_RECORD, RUN_NODE, RUN_STEP};
 use crate::api::{Cluster, ClusterPhase, HookRun, HookRunStatus};
 use crate::lifecycle::{ClusterNode, ClusterPlan, ClusterWorld, GamePod, READY, plan};
-use crate::write::{Change, Write};
+use crate::write::{Change, Refused, Write};
 
 pub struct Sim {
     pub cluster: Cluster,
@@ -20,6 +20,8 @@ pub struct Sim {
     pub events: Vec<String>,
     /// Why the API server refused to create a HookRun, by the run's name.
     pub refused: BTreeMap<String, String>,
+    /// The last refusal of another write.
+    pub refused_write: Option<Refused>,
     /// The name of an older Cluster.
     pub older_cluster: Option<String>,
     pub pods: Vec<GamePod>,
@@ -93,6 +95,7 @@ impl Sim {
             now: "2026-01-01T14:00:00Z".parse().expect("a time"),
             events: Vec::new(),
             refused: BTreeMap::new(),
+            refused_write: None,
             older_cluster: None,
             pods: Vec::new(),
             next_uid: 0,
@@ -108,6 +111,7 @@ impl Sim {
             image: "gamekeeper:1".to_owned(),
             game_pods: self.pods.clone(),
             refused: self.refused.clone(),
+            refused_write: self.refused_write.clone(),
         };
         plan(&self.cluster, &world)
     }

@@ -45,6 +45,6 @@ impl Walk<'_> {
             installed_nodes: count(installed),
             conditions: conditions::with_steps(scene.cluster, &old, &self.states, is_recorded, now),
         };
-        conditions::finish(scene.cluster, status, &self.states, self.plan, now)
+        conditions::finish(scene.cluster, status, &self.states, self.plan, scene.world)
     }
 }

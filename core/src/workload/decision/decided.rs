@@ -20,6 +20,13 @@ pub enum Decision {
     Blocked(Blocked),
 }
 
+impl Decision {
+    /// Whether the pod is changed now or at a known time.
+    pub fn changes(&self) -> bool {
+        matches!(self, Self::Do(_) | Self::Until(_))
+    }
+}
+
 /// What a rule decides about all pods.
 #[derive(Debug, Default)]
 pub struct Decided {

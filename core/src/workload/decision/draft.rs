@@ -27,8 +27,7 @@ impl Draft {
     /// What is blocked by refused writes that this plan attempts again, or holds.
     pub fn refusals(&self, failures: &Failures, now: Timestamp) -> Obstacles {
         let is_attempted = |attempt| {
-            self.has(|it| it.attempt() == Some(attempt))
-                || failures.held_until(attempt, now).is_some()
+            self.has(|it| it.serves(attempt)) || failures.held_until(attempt, now).is_some()
         };
         let refusal_of = |concern| failures.blocked(concern, is_attempted);
         Obstacles {

@@ -5,14 +5,11 @@
 
 use std::collections::BTreeMap;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use crate::api::Reason;
 use crate::workload::decision::{Blocked, Concern};
-use crate::write::Attempt;
-
-/// How long at most to wait before a refused change of the workload or of a revision is attempted again.
-const MAX_HOLD: SignedDuration = SignedDuration::from_secs(30);
+use crate::write::{Attempt, Refused};
 
 impl Attempt {
     /// What the write serves; None if another condition shows its refusal.
@@ -74,35 +71,15 @@ impl Attempt {
     }
 }
 
-/// A write that the API server refused.
-#[derive(Clone, Debug, PartialEq)]
-struct Failure {
-    /// The API server's message.
-    message: String,
-    /// How often it was refused in a row.
-    times: u32,
-    /// When the last attempt was refused.
-    at: Timestamp,
-}
-
-impl Failure {
-    /// When the write is attempted again if other writes depend on it: after one second, two, four, and so on.
-    fn again_at(&self) -> Timestamp {
-        let seconds = 1_i64.checked_shl(self.times.saturating_sub(1)).unwrap_or(i64::MAX);
-        let wait = SignedDuration::from_secs(seconds).min(MAX_HOLD);
-        self.at.checked_add(wait).unwrap_or(self.at)
-    }
-}
-
 /// The kinds of write that the API server refused last time, each with its message.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Failures(BTreeMap<Attempt, Failure>);
+pub struct Failures(BTreeMap<Attempt, Refused>);
 
 impl Failures {
     /// Records that an attempt was refused, with the API server's message.
     pub fn record(&mut self, attempt: Attempt, message: String, at: Timestamp) {
-        let times = self.0.get(&attempt).map_or(0, |it| it.times);
-        self.0.insert(attempt, Failure { message, times: times.saturating_add(1), at });
+        let refused = Refused::after(self.0.get(&attempt), message, at);
+        self.0.insert(attempt, refused);
     }
 
     /// Forgets the refusals of attempts for which `is_kept` is false.
@@ -128,9 +105,7 @@ impl Failures {
     /// Until when a refused kind of write that other writes depend on is not attempted, so that what does not depend on
     /// it goes on; None if it may be attempted now.
     pub fn held_until(&self, attempt: Attempt, now: Timestamp) -> Option<Timestamp> {
-        // If the clock was set back, waiting for this time would take too long.
-        let failure = self.0.get(&attempt).filter(|it| attempt.is_held() && it.at <= now)?;
-        Some(failure.again_at()).filter(|at| *at > now)
+        self.0.get(&attempt).filter(|_| attempt.is_held())?.held_until(now)
     }
 
     /// The kinds of write that are held now.

@@ -3,11 +3,9 @@
 use jiff::Timestamp;
 
 use crate::api::names::HookPoint;
-use crate::observed::RevisionName;
+use crate::observed::{RevisionName, SIDECARS};
 use crate::workload::decision::Concern;
-
-/// Precedes the revision of each SidecarSet in [`Target::WithSidecars`].
-pub const SIDECARS: char = '+';
+use crate::write::{Attempt, Rehearsal};
 
 /// What an action on a pod leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,10 +58,23 @@ pub struct Intent<'a> {
     pub changes: Option<&'a str>,
     /// Whether the action is possible now, apart from its hook. Only then is a hook started.
     pub possible: bool,
+    /// The dry runs of an update in place that must succeed before its hook is started. Those of a deletion follow from
+    /// `deletes`.
+    pub rehearsal: Option<&'a Rehearsal>,
     /// Whether the pod is deleted. Only then does the deadline of a guarded pod apply.
     pub deletes: bool,
     /// The time at which a success must be valid: now, or when the gate was closed.
     pub at: Timestamp,
+}
+
+impl Intent<'_> {
+    /// What a refusal of the pod's deletion blocks.
+    pub fn attempt(&self) -> Attempt {
+        match self.target {
+            Target::Removal => Attempt::RemovePod,
+            Target::Revision(_) | Target::WithSidecars(_) => Attempt::RecreatePod,
+        }
+    }
 }
 
 impl Intent<'static> {
@@ -75,6 +86,7 @@ impl Intent<'static> {
             modified: &[],
             changes: None,
             possible: true,
+            rehearsal: None,
             deletes: true,
             at: now,
         }

@@ -17,7 +17,7 @@ mod template_order;
 mod token;
 mod waiting;
 
-pub use intent::{Intent, SIDECARS, Target};
+pub use intent::{Intent, Target};
 pub use same_plan::makes_same_plan;
 pub use token::token_hook;
 pub use waiting::Waiting;
@@ -42,7 +42,7 @@ use crate::workload::hooks::run_maker::HookMaker;
 use crate::workload::hooks::run_maker::Subject;
 use crate::workload::spec::Workload;
 use crate::workload::world::World;
-use crate::write::{WorkloadPatch, Write};
+use crate::write::{Rehearsal, WorkloadPatch, Write};
 
 /// The maximum number of pod hooks that one plan starts. Each run is a copy of its template, and no more
 /// than this number can be created in the half second for which a plan is valid. The next plan starts the others.
@@ -349,9 +349,13 @@ impl<'a> Hooks<'a> {
         };
         match run {
             Ok(run) => {
-                let start = Write::create_run(run);
+                let rehearsal = intent.rehearsal.cloned();
+                let deletion = || Rehearsal::of_deletion(intent.attempt(), &PodRef::of(pod));
+                let rehearsal = rehearsal.or_else(|| intent.deletes.then(deletion));
                 let failures = &self.world.failures;
-                if let Some(why) = start.attempt().and_then(|it| failures.of(it)) {
+                let tried = rehearsal.as_ref().and_then(|it| failures.of(it.attempt));
+                let start = Write::create_run(run, rehearsal);
+                if let Some(why) = start.attempt().and_then(|it| failures.of(it)).or(tried) {
                     self.record_wait(pod, intent, WaitReason::HookCannotRun, why.to_owned());
                 }
                 self.starts.push(start);

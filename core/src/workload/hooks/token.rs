@@ -2,8 +2,8 @@
 
 use kube::ResourceExt;
 
-use super::SIDECARS;
 use crate::api::{HookPhase, HookRun, names};
+use crate::observed::SIDECARS;
 use crate::sidecar_set::TokenHook;
 
 /// For a run that guards the update of a pod to this revision of a SidecarSet: the pod's uid, and the state of the

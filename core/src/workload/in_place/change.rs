@@ -1,7 +1,7 @@
 //! What changes between two templates, and whether the change can be made in a running pod.
 //!
-//! Images, labels and annotations of a running pod can be changed, and so can cpu and memory if the QoS class stays
-//! the same and no request or limit is removed. Everything is checked before a pod is touched.
+//! Images, labels and annotations of a running pod can be changed, and so can cpu and memory if no request or limit is
+//! removed. Whether the pod's QoS class stays the same depends on the pod: see `qos`.
 
 use serde_json::{Map, Value};
 
@@ -90,12 +90,6 @@ pub fn change_between(from: &Value, to: &Value) -> Result<InPlaceChange, NotInPl
                 change.resources.push((name.to_owned(), wanted));
             }
         }
-    }
-    if !change.resources.is_empty() && qos(&old) != qos(&new) {
-        return Err(NotInPlace {
-            path: "spec.containers[].resources".to_owned(),
-            why: format!("would change the QoS class from {:?} to {:?}", qos(&old), qos(&new)),
-        });
     }
     Ok(change)
 }
@@ -241,36 +235,6 @@ fn check_resources(from: &Value, to: &Value, path: &str) -> Result<(), NotInPlac
         return Err(NotInPlace { path: format!("{path}.claims"), why });
     }
     Ok(())
-}
-
-/// Kubernetes' quality-of-service classes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Qos {
-    Guaranteed,
-    Burstable,
-    BestEffort,
-}
-
-/// The class of a (canonical) template's pods.
-fn qos(template: &Value) -> Qos {
-    let quantity = |container: &Value, kind: &str, name: &str| -> Option<String> {
-        Some(container.get("resources")?.get(kind)?.get(name)?.as_str()?.to_owned())
-    };
-    let mut has_request = false;
-    let mut is_guaranteed = true;
-    for container in LISTS.iter().flat_map(|list| items(template, list)) {
-        for name in ["cpu", "memory"] {
-            let limit = quantity(container, "limits", name);
-            let request = quantity(container, "requests", name).or_else(|| limit.clone());
-            has_request |= request.is_some();
-            is_guaranteed &= limit.is_some() && limit == request;
-        }
-    }
-    match (has_request, is_guaranteed) {
-        (false, _) => Qos::BestEffort,
-        (true, true) => Qos::Guaranteed,
-        (true, false) => Qos::Burstable,
-    }
 }
 
 #[cfg(test)]
@@ -438,17 +402,5 @@ mod tests {
         assert_eq!(change(json!({}), json!({"cpu": 1})), []);
         let reverted = change(json!({"cpu": "500m"}), json!({}));
         assert_eq!(reverted[0].1, json!({"limits": {"cpu": "1"}, "requests": {"cpu": "1"}}));
-    }
-
-    #[test]
-    fn a_change_of_the_qos_class_is_refused() {
-        let resources = |cpu: &str| json!({"requests": {"cpu": cpu, "memory": "1Gi"}, "limits": {"cpu": "1", "memory": "1Gi"}});
-        let requesting = |cpu: &str| json!({"spec": {"containers": [{"name": "game", "resources": resources(cpu)}]}});
-        let refused =
-            change_between(&requesting("500m"), &requesting("1")).expect_err("QoS").to_string();
-        assert_eq!(
-            refused,
-            "spec.template.spec.containers[].resources would change the QoS class from Burstable to Guaranteed"
-        );
     }
 }

@@ -114,6 +114,7 @@ pub fn patch_of(
     for MarkChange { set, mark, revision } in &change.marks {
         annotations.push((mark_key(set), Some(mark.updated_to(revision).text())));
     }
+    let from = superseded.map_or_else(|| pod.revision().to_string(), |it| it.from.clone());
     let gate_closed_at = match pod.gate {
         Gate::Closed(since) if !hot => Some(since),
         _ => None,
@@ -133,6 +134,7 @@ pub fn patch_of(
         tokens: tokens.collect(),
         record: InPlaceRecord {
             revision: revision.to_string(),
+            from,
             gate_closed_at,
             patched_at: now,
             hot,

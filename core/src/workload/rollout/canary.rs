@@ -372,7 +372,7 @@ impl<'a> Walk<'a> {
                 let subject = Subject::Step { revision: self.update, index };
                 let maker = HookMaker::new(self.workload, self.world, HookPoint::Step, hook);
                 match maker.and_then(|maker| maker.make(&subject)) {
-                    Ok(run) => self.draft.extend([Write::create_run(run)]),
+                    Ok(run) => self.draft.extend([Write::create_run(run, None)]),
                     Err(problem) => self.problem = Some(problem),
                 }
             }

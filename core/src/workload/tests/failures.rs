@@ -112,10 +112,15 @@ fn a_refusal_is_shown_with_its_reason_while_the_action_is_attempted() {
         story.settle();
         story.user(change.clone());
         // First the revision is created, and a dry run checks whether the API server accepts it.
-        while !story.plan().writes.iter().any(|it| all.map(Some).contains(&it.attempt()))
-            && story.reconcile()
-        {}
-        assert_eq!(failure_condition(&story, &all), condition, "{spec} {change}");
+        let attempted = |story: &Story| -> Vec<Attempt> {
+            let writes = story.plan().writes;
+            all.into_iter()
+                .filter(|it| writes.iter().any(|write| write.attempt() == Some(*it)))
+                .collect()
+        };
+        while attempted(&story).is_empty() && story.reconcile() {}
+        let refused = attempted(&story);
+        assert_eq!(failure_condition(&story, &refused), condition, "{spec} {change}");
         story.settle();
         story.hooks_end("pre-delete", HookPhase::Successful);
         story.settle();

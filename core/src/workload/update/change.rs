@@ -6,17 +6,17 @@ use std::collections::BTreeSet;
 use jiff::{SignedDuration, Timestamp};
 
 use super::Scene;
-use super::sidecars::{SidecarChange, revision_names, target};
+use super::sidecars::{SidecarChange, target};
 use crate::api::ContainerOrder;
 use crate::guard::{ClosedGate, InPlaceState, in_place_state, may_have_players};
 use crate::observed::time::MAX_CLOCK_SKEW;
-use crate::observed::{Gate, InPlaceRecord, Pod, PodPhase, RevisionName};
+use crate::observed::{Gate, InPlaceRecord, Pod, PodPhase, RevisionName, joined_revisions};
 use crate::workload::decision::Decision;
-use crate::workload::hooks::{Hooks, Intent};
+use crate::workload::hooks::{Hooks, Intent, Target};
 use crate::workload::in_place;
 use crate::workload::in_place::{InPlaceChange, Patching};
 use crate::workload::spec::Workload;
-use crate::write::Write;
+use crate::write::{Rehearsal, Write};
 
 /// What an in-place update is to achieve.
 pub(super) struct Goal<'g> {
@@ -48,7 +48,7 @@ impl<'g> Goal<'g> {
             revision,
             modified: images.collect(),
             changes: changes.into_iter().collect::<Vec<_>>().join(","),
-            revisions: sidecars.and_then(|it| revision_names(revision, &it.revisions())),
+            revisions: sidecars.and_then(|it| joined_revisions(revision, &it.revisions())),
             change,
         }
     }
@@ -60,13 +60,25 @@ impl<'g> Goal<'g> {
         };
         Intent {
             point: hooks.point_of_change(),
-            target: target(self.revision, self.revisions.as_deref()),
+            target: self.target(),
             modified: &self.modified,
             changes: Some(self.changes.as_str()),
             possible: true,
+            rehearsal: None,
             deletes: false,
             at,
         }
+    }
+
+    /// What is tried before a pod leaves service for this.
+    fn rehearsal(&self, pod: &Pod, now: Timestamp) -> Rehearsal {
+        let at_once = Patching::InPlace(ContainerOrder::DisOrdered);
+        let patch = in_place::patch_of(pod, self.revision, &self.change, now, at_once);
+        Rehearsal::of_change(self.target().annotation(), &patch, &self.change.resources)
+    }
+
+    fn target(&self) -> Target<'_> {
+        target(self.revision, self.revisions.as_deref())
     }
 
     /// Whether the permit of a change in progress also covers this one, because this one changes only containers that
@@ -107,6 +119,14 @@ pub(super) fn change_in_place<'a>(
     let patching = Patching::InPlace(order);
     let patch = || in_place::patch_of(pod, goal.revision, &goal.change, world.now, patching);
     let intent = Intent { possible, ..goal.intent(pod, world.now, hooks) };
+    if let Some(refused) = world.refused_change_to(pod, intent.target.annotation()) {
+        // If its gate is closed, `follow` opens it.
+        return Decision::Blocked(refused.blocked(pod));
+    }
+    let hook_runs = hooks.has_run(intent.point, pod) && !hooks.has_passed(pod, &intent);
+    let leaves_service = possible && state == InPlaceState::Idle && !hook_runs;
+    let rehearsal = leaves_service.then(|| goal.rehearsal(pod, world.now));
+    let intent = Intent { rehearsal: rehearsal.as_ref(), ..intent };
     match state {
         // The permit of the change in progress is valid until the update is complete, so the pod is patched to the
         // newest target immediately.
@@ -115,7 +135,7 @@ pub(super) fn change_in_place<'a>(
             false => Decision::Wait,
         },
         InPlaceState::Patched(_) => match hooks.may_touch(pod, &intent) {
-            Some(permit) => Decision::Do(Write::change_in_place(permit, patch())),
+            Some(permit) => Decision::Do(Write::change_in_place(permit, patch(), None)),
             None => Decision::Wait,
         },
         InPlaceState::Closed(since) => {
@@ -129,7 +149,7 @@ pub(super) fn change_in_place<'a>(
                     close.map_or(Decision::Wait, Decision::Do)
                 }
                 (ClosedGate::Change(permit), at) if at <= world.now => {
-                    Decision::Do(Write::change_in_place(permit, patch()))
+                    Decision::Do(Write::change_in_place(permit, patch(), None))
                 }
                 (_, at) => Decision::Until(at),
             }
@@ -140,9 +160,14 @@ pub(super) fn change_in_place<'a>(
             // Resources are set once the record of the change belongs to a closed gate.
             (Some(permit), Gate::Open) if !is_new(pod) || !goal.change.resources.is_empty() => {
                 let then = workload.grace.is_zero().then(patch);
-                Decision::Do(Write::close_gate(permit, goal.revision.to_string(), then))
+                let revision = goal.revision.to_string();
+                Decision::Do(Write::close_gate(permit, revision, then, rehearsal))
             }
-            (Some(permit), _) => Decision::Do(Write::change_in_place(permit, patch())),
+            (Some(permit), _) => {
+                // A patch alone is refused before anything has changed.
+                let rehearsal = rehearsal.filter(|_| !goal.change.resources.is_empty());
+                Decision::Do(Write::change_in_place(permit, patch(), rehearsal))
+            }
         },
     }
 }

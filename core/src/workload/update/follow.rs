@@ -10,11 +10,13 @@ use crate::api::Reason;
 use crate::api::names::HookPoint;
 use crate::guard::{Begun, HookAnswer, InPlaceState, in_place_state, may_have_players};
 use crate::observed::quantity;
-use crate::observed::{Container, Gate, InPlaceRecord, Pod, PodRef, PodUid};
+use crate::observed::{
+    Container, Gate, InPlaceRecord, Pod, PodRef, PodUid, RevisionName, joined_revisions,
+};
 use crate::workload::decision::{Blocked, Decided, Decision};
 use crate::workload::hooks::{Hooks, Intent};
 use crate::workload::in_place;
-use crate::workload::in_place::Completion;
+use crate::workload::in_place::{Completion, Patching};
 use crate::workload::update::{Scene, sidecars};
 use crate::write::Write;
 
@@ -40,6 +42,11 @@ fn follow_change<'a>(
     hooks: &mut Hooks<'a>,
 ) -> Decision {
     let (now, record) = (scene.world.now, begun.record());
+    if scene.world.refused_change_to(pod, &record.goal()).is_some()
+        && let Some(write) = give_up(scene, begun)
+    {
+        return Decision::Do(write);
+    }
     let resources = resources_to_set(pod, record);
     if !resources.is_empty() {
         return Decision::Do(Write::resize(begun, resources));
@@ -58,7 +65,7 @@ fn follow_change<'a>(
             ),
         }),
         Completion::Done => {
-            let revisions = sidecars::revision_names(pod.revision(), &record.sidecars);
+            let revisions = joined_revisions(pod.revision(), &record.sidecars);
             let intent = Intent {
                 point: HookPoint::PostInplace,
                 target: sidecars::target(pod.revision(), revisions.as_deref()),
@@ -66,6 +73,7 @@ fn follow_change<'a>(
                 changes: None,
                 // A hook cannot succeed for a pod in which nothing runs.
                 possible: may_have_players(pod),
+                rehearsal: None,
                 deletes: false,
                 at: now,
             };
@@ -75,6 +83,22 @@ fn follow_change<'a>(
             }
         }
     }
+}
+
+/// Takes a pod back whose update was refused halfway, so that it serves again. If only its sidecars were to change, it
+/// keeps those that have changed, and the others count as due. None if there is no way back.
+fn give_up(scene: &Scene, begun: Begun) -> Option<Write> {
+    let (pod, record) = (begun.pod(), begun.record());
+    let Scene { workload, revisions, world, .. } = scene;
+    let previous = RevisionName::of(&record.from);
+    if previous == pod.revision() {
+        return Some(finish(pod, record));
+    }
+    let [current, previous] = [pod.revision(), previous].map(|it| revisions.get(it));
+    let [current, previous] = [current?, previous?].map(|it| it.template.parse());
+    let patching = Patching::InPlace(workload.order);
+    let back = in_place::patch_back(begun, &current, &previous, world.now, patching)?;
+    Some(Write::continue_in_place(begun, back))
 }
 
 fn finish(pod: &Pod, record: &InPlaceRecord) -> Write {

@@ -33,8 +33,9 @@ pub struct Methods<'a> {
     methods: BTreeMap<RevisionName<'a>, Method>,
     /// By revision and kubelet version, where the kubelet version makes a difference.
     on_old_kubelets: BTreeMap<(RevisionName<'a>, &'a str), Method>,
-    /// For pods that lack parts of the revision that their label names, and for pods whose in-place update has begun.
-    for_unfinished: BTreeMap<PodUid<'a>, Method>,
+    /// For pods that lack parts of the revision that their label names, for pods whose in-place update has begun, and
+    /// for pods whose QoS class would change.
+    of_pods: BTreeMap<PodUid<'a>, Method>,
 }
 
 impl<'a> Methods<'a> {
@@ -42,20 +43,23 @@ impl<'a> Methods<'a> {
     pub fn new(scene: &Scene<'a>) -> Self {
         let mut methods = BTreeMap::new();
         let mut on_old_kubelets = BTreeMap::new();
-        let mut for_unfinished = BTreeMap::new();
+        let mut of_pods = BTreeMap::new();
         for pod in &scene.to_update.old {
             let revision = pod.revision();
             let method = methods.entry(revision);
             let method = method.or_insert_with(|| method_from(scene, revision));
             if in_place::is_unfinished(pod) {
                 let method = method.with_missing_parts(pod, &scene.workload.template);
-                for_unfinished.insert(pod.uid(), method);
+                of_pods.insert(pod.uid(), method);
             }
             // A hot patch would lose the rest of an update that has begun in place.
             if let Method::HotPatch(change) = &*method
                 && in_place::is_patched(pod)
             {
-                for_unfinished.insert(pod.uid(), Method::InPlace(change.clone()));
+                of_pods.insert(pod.uid(), Method::InPlace(change.clone()));
+            }
+            if let Some(other) = method.for_class_of(pod, scene.workload) {
+                of_pods.insert(pod.uid(), other);
             }
             if let Some(kubelet) = old_kubelet_of(scene.world, pod)
                 && let Some(other) = on_old_kubelet(scene.workload, method, kubelet)
@@ -63,7 +67,7 @@ impl<'a> Methods<'a> {
                 on_old_kubelets.insert((revision, &*kubelet.version), other);
             }
         }
-        Self { world: scene.world, methods, on_old_kubelets, for_unfinished }
+        Self { world: scene.world, methods, on_old_kubelets, of_pods }
     }
 
     /// The method for a pod.
@@ -71,14 +75,14 @@ impl<'a> Methods<'a> {
         let revision = pod.revision();
         let kubelet = old_kubelet_of(self.world, pod);
         let special = kubelet.and_then(|it| self.on_old_kubelets.get(&(revision, &*it.version)));
-        let special = special.or_else(|| self.for_unfinished.get(&pod.uid()));
+        let special = special.or_else(|| self.of_pods.get(&pod.uid()));
         special.unwrap_or_else(|| &self.methods[&revision])
     }
 
     /// Why some pods cannot be updated.
     pub fn refusal(&self) -> Option<Blocked> {
-        let mut methods = self.methods.values().chain(self.on_old_kubelets.values());
-        methods.find_map(Method::refusal)
+        let special = self.on_old_kubelets.values().chain(self.of_pods.values());
+        self.methods.values().chain(special).find_map(Method::refusal)
     }
 }
 
@@ -95,6 +99,15 @@ impl Method {
             }
             Method::Refused(why) => Method::Refused(why.clone()),
         }
+    }
+
+    /// The method for a pod whose QoS class the change would change; None if it would not.
+    fn for_class_of(&self, pod: &Pod, workload: &Workload) -> Option<Self> {
+        let Method::InPlace(change) = self else {
+            return None;
+        };
+        let refusal = in_place::why_class_would_change(pod, &change.resources)?;
+        Some(refuse_or_recreate(workload, refusal))
     }
 
     /// What users are told if the change cannot be made.
@@ -115,14 +128,17 @@ impl Method {
 /// Why the change from the stable to the update revision is refused because it cannot be made in place. While it is
 /// refused, new pods are created at the stable revision.
 pub fn refused_in_place(scene: &Scene) -> Option<Blocked> {
-    let Scene { workload, revisions, sizes, .. } = scene;
+    let Scene { workload, revisions, sizes, own, .. } = scene;
     if recreates(workload)
         || workload.when_impossible == WhenImpossible::Recreate
         || sizes.stable == revisions.update.name()
     {
         return None;
     }
-    method_from(scene, sizes.stable).refusal()
+    let method = method_from(scene, sizes.stable);
+    let stable = own.iter().filter(|pod| pod.revision() == sizes.stable);
+    let mut of_pods = stable.filter_map(|pod| method.for_class_of(pod, workload));
+    method.refusal().or_else(|| of_pods.find_map(|it| it.refusal()))
 }
 
 /// Whether pods are never changed, only recreated.

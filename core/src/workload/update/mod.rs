@@ -17,6 +17,7 @@ pub use sidecars::why_sidecars_are_held;
 use std::borrow::Cow;
 use std::collections::HashSet;
 
+use crate::observed::time::earlier;
 use crate::observed::{MoveRequest, Pod, PodUid};
 use crate::workload::decision::{Decided, Decision};
 use crate::workload::hooks::{Hooks, Intent, Target};
@@ -115,6 +116,9 @@ pub fn update_pods<'a>(
         updates.decided.merge(proof.report(scene.world.now, is_revert));
     }
     update_sidecars(scene, &due, budget, &mut updates, hooks);
+    let refused = scene.own.iter().filter_map(|pod| scene.world.refused_change(pod));
+    let again_at = refused.map(|it| it.again_at).min();
+    updates.decided.wake = earlier(updates.decided.wake, again_at);
     updates
 }
 
@@ -163,7 +167,7 @@ fn update_to_revision<'a>(
                 let goal = updater.goal(pod, change);
                 let possible = updater.may_start(pod, budget);
                 let decision = change_in_place(scene, pod, &goal, possible, hooks);
-                if !matches!(decision, Decision::Wait) {
+                if decision.changes() {
                     updates.changing.insert(pod.uid());
                 }
                 decision
@@ -190,6 +194,8 @@ struct Updater<'s, 'a> {
 /// The rank of a pod: lower ranks are updated first. Fields are compared from top to bottom.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
+    /// A pod whose change was refused a moment ago leaves its slot to the others.
+    refused: bool,
     /// Pods at neither revision, which an earlier rollout left, come first, so that the stable ones stay.
     stable: bool,
     idle: bool,
@@ -220,6 +226,7 @@ impl<'a> Updater<'_, 'a> {
         };
         let is_for_sidecars = hooks.has_run_for_sidecars(intent.point, pod);
         Rank {
+            refused: world.refused_change(pod).is_some(),
             stable: pod.revision() == self.scene.sizes.stable,
             idle: !in_place::is_in_progress(pod) || is_for_sidecars,
             available: is_available(pod, workload, world.now) || is_for_sidecars,
@@ -252,6 +259,7 @@ impl<'a> Updater<'_, 'a> {
             modified: &[],
             changes: None,
             possible: true,
+            rehearsal: None,
             deletes: true,
             at: self.scene.world.now,
         }

@@ -12,8 +12,7 @@ use super::{Scene, Updates};
 use crate::api::GameWorkload;
 use crate::observed::{OldKubelet, Pod, PodUid, RevisionName, SidecarMark};
 use crate::sidecar_set::{Held, HeldBy, Sidecars};
-use crate::workload::decision::Decision;
-use crate::workload::hooks::{Hooks, SIDECARS, Target};
+use crate::workload::hooks::{Hooks, Target};
 use crate::workload::in_place::{InPlaceChange, MarkChange, is_unfinished};
 use crate::workload::spec::Progress;
 use crate::workload::update::budget::Budget;
@@ -151,24 +150,14 @@ pub(super) fn update_sidecars<'a>(
         let goal = Goal::new(pod.revision(), no_change, Some(change));
         let possible = budget.take(scene, pod);
         let decision = change_in_place(scene, pod, &goal, possible, hooks);
-        if !matches!(decision, Decision::Wait) {
+        if decision.changes() {
             updates.changing.insert(pod.uid());
         }
         updates.decided.add(decision);
     }
 }
 
-/// The names of the revisions that a pod has after an update, joined into one string that identifies what its hook
-/// allows: first the template's revision, then the revisions of the updated sets. None if no set is updated.
-pub(super) fn revision_names(
-    revision: RevisionName,
-    sidecars: &BTreeMap<String, String>,
-) -> Option<String> {
-    let sets: String = sidecars.values().map(|it| format!("{SIDECARS}{it}")).collect();
-    (!sets.is_empty()).then(|| format!("{revision}{sets}"))
-}
-
-/// The target of an update. `all` are its [`revision_names`], if it updates sidecars.
+/// The target of an update. `all` are its [`joined_revisions`], if it updates sidecars.
 pub(super) fn target<'t>(revision: RevisionName<'t>, all: Option<&'t str>) -> Target<'t> {
     all.map_or(Target::Revision(revision), Target::WithSidecars)
 }

@@ -2,9 +2,11 @@
 
 mod backoff;
 mod guard_state;
+mod refused_change;
 
 pub use backoff::Backoff;
 pub use guard_state::{GuardState, OtherBudget};
+pub use refused_change::RefusedChange;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -51,6 +53,8 @@ pub struct World {
     pub taken: BTreeSet<String>,
     /// The kinds of action that the API server refused last time.
     pub failures: Failures,
+    /// The changes that the API server refused for single pods, by the pod's uid.
+    pub refused_changes: BTreeMap<String, RefusedChange>,
     /// The backoff for the replacement of pods that ended as soon as they were started.
     pub backoff: Option<Backoff>,
     /// PriorityClass of new guarded pods whose template specifies none.

@@ -56,7 +56,7 @@ async fn a_run_of_a_deleted_workload_is_deleted_and_a_users_run_is_kept() {
             "metadata": {"name": "run"}, "spec": {"metrics": []},
         });
         let run = serde_json::from_value(run).unwrap();
-        plan(vec![Write::create_run(run)])
+        plan(vec![Write::create_run(run, None)])
     };
     let mut harness = Harness::new(|request, _| match request.split_once(' ') {
         Some(("POST", _)) => already_exists(),

@@ -58,7 +58,7 @@ async fn a_refused_deletion_or_claim_does_not_delay_creations() {
 }
 
 fn hook() -> Write {
-    Write::create_run(HookRun::new("run", <_>::default()))
+    Write::create_run(HookRun::new("run", <_>::default()), None)
 }
 
 #[tokio::test(start_paused = true)]
@@ -90,7 +90,7 @@ async fn a_hook_run_without_its_crd_is_refused() {
         _ => accepting(request, 0),
     });
     let run = HookRun::new("run", <_>::default());
-    let report = harness.carry_out(plan(vec![Write::create_run(run)])).await;
+    let report = harness.carry_out(plan(vec![Write::create_run(run, None)])).await;
     let message = "HookRuns cannot be created; install the CRD hookruns.tkex.tencent.com from the chart: \
                    404 page not found";
     let refused = ApplyOutcome::Failed { message: message.into(), after: None };
@@ -158,7 +158,7 @@ fn start_hook() -> Plan<Value> {
     let metadata = json!({"name": "run", "namespace": "games"});
     let run = json!({"metadata": metadata, "spec": {"metrics": []}});
     let run = serde_json::from_value(run).unwrap();
-    plan(vec![Write::create_run(run)])
+    plan(vec![Write::create_run(run, None)])
 }
 
 #[tokio::test(start_paused = true)]

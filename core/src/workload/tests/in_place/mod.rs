@@ -4,6 +4,8 @@ mod gate;
 mod hot_patch;
 mod native_sidecars;
 mod permits;
+mod qos;
+mod refused;
 mod resources_on_old_kubelets;
 
 use jiff::{SignedDuration, Timestamp};

@@ -36,6 +36,15 @@ impl<K: Planned + Serialize> Story<K> {
             self.refused.push(write);
             return;
         }
+        if let Some((attempt, goal)) = self.refused_goal(&write) {
+            self.refuse(attempt, "not on this pod");
+            let pod = self.refuses_change.as_ref().expect("a refused step").pod.clone();
+            let again_at = now + SignedDuration::from_secs(30);
+            let refused = RefusedChange { goal, message: "not on this pod".to_owned(), again_at };
+            self.world.refused_changes.insert(pod, refused);
+            self.refused.push(write);
+            return;
+        }
         if let Some(attempt) = write.attempt() {
             if self.refuses == Some(attempt) {
                 self.refuse(attempt, "not allowed");
@@ -134,7 +143,7 @@ impl<K: Planned + Serialize> Story<K> {
                 self.pod(&pod).expect("pod").gate = Gate::Open;
             }
             Change::PatchInPlace(patch) => self.patch_pod(patch),
-            Change::ResizePod { pod, resources } => {
+            Change::ResizePod { pod, resources, .. } => {
                 let pod = self.pod(&pod).expect("pod");
                 for (name, wanted) in resources {
                     let container =
@@ -155,6 +164,25 @@ impl<K: Planned + Serialize> Story<K> {
         }
     }
 
+    /// What is refused of a write, and the goal that its pod does not reach.
+    fn refused_goal(&self, write: &Write) -> Option<(Attempt, String)> {
+        let RefusedStep { pod, step } = self.refuses_change.as_ref()?;
+        if let (Step::Rehearsal, Some(rehearsal)) = (step, write.rehearsal()) {
+            return (rehearsal.pod == *pod).then(|| (rehearsal.attempt, rehearsal.goal.clone()));
+        }
+        let of_pod = |it: &Write| it.pod().is_some_and(|it| it.uid == *pod);
+        let is_patch = |it: &Write| of_pod(it) && matches!(it.change(), Change::PatchInPlace(_));
+        let is_refused = match step {
+            Step::Rehearsal => false,
+            Step::Patch { after } => {
+                is_patch(write) && self.done.iter().filter(|it| is_patch(it)).count() > *after
+            }
+            Step::Resize => of_pod(write) && matches!(write.change(), Change::ResizePod { .. }),
+        };
+        let goal = write.change().goal().filter(|_| is_refused)?;
+        Some((Attempt::ChangePod, goal))
+    }
+
     /// Records that the last write of this kind was refused.
     pub fn refuse(&mut self, attempt: Attempt, message: &str) {
         self.world.failures.record(attempt, message.to_owned(), self.world.now);
@@ -163,7 +191,7 @@ impl<K: Planned + Serialize> Story<K> {
     /// Forgets refusals of writes that are no longer planned.
     pub(super) fn forget_failures(&mut self, writes: &[Write]) {
         let held: Vec<Attempt> = self.world.failures.held(self.world.now).collect();
-        let is_planned = |attempt| writes.iter().any(|it| it.attempt() == Some(attempt));
+        let is_planned = |attempt| writes.iter().any(|it| it.serves(attempt));
         self.world.failures.retain(|attempt| held.contains(&attempt) || is_planned(attempt));
     }
 
@@ -366,6 +394,7 @@ fn created_pod(new: &NewPod, now: Timestamp, tick: u64) -> Pod {
         observed_generation: 1,
         containers: containers.collect(),
         resize: Resize::Settled,
+        qos: None,
         first_status: None,
     }
 }

@@ -34,6 +34,8 @@ pub struct Story<K = GameDeployment> {
     pub dry_run_refusal: Option<String>,
     /// The kind of write that the API server refuses.
     pub refuses: Option<Attempt>,
+    /// Which change of which pod the API server refuses.
+    pub refuses_change: Option<RefusedStep>,
     /// How many pods a quota has room for.
     pub quota: Option<usize>,
     /// Why the kubelet rejects new pods.
@@ -53,6 +55,24 @@ pub struct Story<K = GameDeployment> {
     positions: HashMap<String, usize>,
     /// Names of all pods and HookRuns that existed when the plan was made, or that the plan created.
     taken: HashSet<String>,
+}
+
+/// A step on the way of a pod that the API server refuses.
+#[derive(Clone, Debug)]
+pub struct RefusedStep {
+    /// The pod's uid.
+    pub pod: String,
+    pub step: Step,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Step {
+    /// The dry runs before it leaves service.
+    Rehearsal,
+    /// A patch of its containers, when so many patches have been accepted.
+    Patch { after: usize },
+    /// Its resize.
+    Resize,
 }
 
 /// A GameDeployment `game` with this number of pods. `spec` is merged into its spec.
@@ -96,6 +116,7 @@ fn begin<K: Planned + Serialize>(replicas: i32, spec: Value) -> Story<K> {
         sidecars: Vec::new(),
         verdicts: BTreeMap::new(),
         taken: BTreeSet::new(),
+        refused_changes: BTreeMap::new(),
         failures: Failures::default(),
         backoff: None,
         guard: None,
@@ -107,6 +128,7 @@ fn begin<K: Planned + Serialize>(replicas: i32, spec: Value) -> Story<K> {
         refused: Vec::new(),
         dry_run_refusal: None,
         refuses: None,
+        refuses_change: None,
         quota: None,
         rejection: None,
         kubelets_run: true,

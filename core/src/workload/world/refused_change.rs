@@ -1,0 +1,42 @@
+//! Changes of running pods that the API server refuses.
+
+use jiff::Timestamp;
+
+use super::World;
+use crate::api::Reason;
+use crate::observed::Pod;
+use crate::workload::decision::Blocked;
+
+/// An update in place, or a deletion, that was refused for one pod: by a dry run, or after the pod had left service.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RefusedChange {
+    /// What the pod was to be updated to, or [`Rehearsal::DELETION`](crate::write::Rehearsal::DELETION).
+    pub goal: String,
+    /// The API server's message.
+    pub message: String,
+    /// When it is tried again: a quota may have been raised, or a policy changed.
+    pub again_at: Timestamp,
+}
+
+impl RefusedChange {
+    /// How this blocks the update of a pod.
+    pub fn blocked(&self, pod: &Pod) -> Blocked {
+        Blocked {
+            reason: Reason::FailedUpdate,
+            message: format!("pod {} cannot be changed in place: {}", pod.name, self.message),
+        }
+    }
+}
+
+impl World {
+    /// The change of a pod that is not tried at present, because it was refused a moment ago.
+    pub fn refused_change(&self, pod: &Pod) -> Option<&RefusedChange> {
+        let refused = self.refused_changes.get(&pod.uid);
+        refused.filter(|it| it.again_at > self.now)
+    }
+
+    /// The same, if it led to this goal.
+    pub fn refused_change_to(&self, pod: &Pod, goal: &str) -> Option<&RefusedChange> {
+        self.refused_change(pod).filter(|it| it.goal == goal)
+    }
+}
