@@ -157,7 +157,7 @@ pub(super) fn update_sidecars<'a>(
     }
 }
 
-/// The target of an update. `all` are its [`joined_revisions`], if it updates sidecars.
+/// The target of an update. `all` are the names of its revisions, joined, if it updates sidecars.
 pub(super) fn target<'t>(revision: RevisionName<'t>, all: Option<&'t str>) -> Target<'t> {
     all.map_or(Target::Revision(revision), Target::WithSidecars)
 }
