@@ -5,8 +5,8 @@ use std::collections::{BTreeSet, HashSet};
 use jiff::SignedDuration;
 
 use super::*;
+use crate::observed::InPlaceRecord;
 use crate::sidecar_set::{OtherPods, SetRevision, SetWorld, WebhookState, plan};
-use crate::workload::record_of_other_pod;
 use crate::write::{Plan, Refused};
 
 /// A set of which the API server has these revisions.
@@ -30,7 +30,7 @@ fn planned(
         refused_revision: revision,
         refused_clean_up: clean_up,
         named: &HashSet::new,
-        record: record_of_other_pod,
+        record: |_, _, _| InPlaceRecord::default(),
     };
     plan(set, &world)
 }
