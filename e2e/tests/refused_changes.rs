@@ -1,5 +1,5 @@
-//! Changes of single pods that a policy or a quota refuses. Nobody is asked to leave for such a change, and a pod whose change
-//! is refused later serves again as it was.
+//! Changes of single pods that a policy or a quota refuses. No player is asked to leave for such a change, and a pod whose
+//! change is refused later serves again as it was.
 
 use anyhow::{Result, ensure};
 use e2e::addons::interference::{Interference, REFUSED, Requests};

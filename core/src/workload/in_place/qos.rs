@@ -9,7 +9,8 @@ use crate::observed::{Container, Pod, Qos, QosClass, is_guaranteed};
 
 /// Why a pod cannot get these resources, by container, because its class would change; None if it would not.
 pub fn why_class_would_change(pod: &Pod, resources: &[(String, Value)]) -> Option<NotInPlace> {
-    let Qos { class, init_guaranteed } = pod.qos?;
+    // Most changes are none of resources, and each plan asks for each pod.
+    let Qos { class, init_guaranteed } = pod.qos.filter(|_| !resources.is_empty())?;
     let after: Vec<Value> = pod.containers.iter().map(|it| resized(it, resources)).collect();
     let becomes = if init_guaranteed && after.iter().all(is_guaranteed) {
         QosClass::Guaranteed
@@ -18,8 +19,7 @@ pub fn why_class_would_change(pod: &Pod, resources: &[(String, Value)]) -> Optio
     } else {
         QosClass::Burstable
     };
-    let is_changed = !resources.is_empty() && becomes != class;
-    is_changed.then(|| NotInPlace {
+    (becomes != class).then(|| NotInPlace {
         path: "spec.containers[].resources".to_owned(),
         why: format!(
             "would change the QoS class of pod {} from {class:?} to {becomes:?}",

@@ -90,7 +90,7 @@ async fn a_gate_is_closed_although_dry_runs_are_slow() {
 #[tokio::test(start_paused = true)]
 async fn no_hook_starts_if_the_deletion_is_refused_in_a_dry_run() {
     let mut harness = Harness::new(|line, count| match line.starts_with("DELETE") {
-        true => (403, json!({"message": "nobody deletes this pod"})),
+        true => (403, json!({"message": "deletions of this pod are refused"})),
         false => accepting(line, count),
     });
     let rehearsal = Rehearsal::of_deletion(Attempt::RemovePod, &pod("lobby-1"));
@@ -101,7 +101,7 @@ async fn no_hook_starts_if_the_deletion_is_refused_in_a_dry_run() {
         harness.sent().into_iter().filter(|it| !it.starts_with("GET")).collect();
     assert_eq!(writes, ["DELETE /api/v1/pods/lobby-1"]);
     let failures = &harness.memory.failures;
-    assert_eq!(failures.of(Attempt::RemovePod), Some("nobody deletes this pod"));
+    assert_eq!(failures.of(Attempt::RemovePod), Some("deletions of this pod are refused"));
     assert_eq!(failures.of(Attempt::StartUpdateHook), None);
 }
 

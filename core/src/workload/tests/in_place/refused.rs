@@ -1,5 +1,5 @@
-//! Changes that the API server refuses for one pod: nobody is asked to leave for a change that a dry run refuses, and a pod
-//! whose change is refused later serves again as it was.
+//! Changes that the API server refuses for one pod: no player is asked to leave for a change that a dry run refuses, and
+//! a pod whose change is refused later serves again as it was.
 
 use serde_json::{Value, json};
 
