@@ -4,6 +4,7 @@
 
 mod sources;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -226,15 +227,57 @@ fn may_measure_time(path: &Path) -> bool {
     path.ends_with("tests.rs")
 }
 
-/// The packages that a package is built from.
-fn dependencies(package: &str) -> Vec<String> {
+/// The lines that `cargo tree` prints in this format.
+fn tree(format: &str, args: &[&str]) -> Vec<String> {
     let mut tree = Command::new(env!("CARGO"));
-    tree.args(["tree", "--offline", "--locked", "--edges", "normal", "--prefix", "none"]);
-    tree.args(["--format", "{lib}", "--package", package]);
+    tree.args(["tree", "--offline", "--locked", "--prefix", "none", "--no-dedupe"]);
+    tree.args(["--format", format]).args(args);
     let output = tree.current_dir(root()).output().expect("cargo");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).expect("names");
     text.lines().map(str::to_owned).collect()
+}
+
+/// The packages that a package is built from.
+fn dependencies(package: &str) -> Vec<String> {
+    tree("{lib}", &["--edges", "normal", "--package", package])
+}
+
+/// The features of each package.
+fn features(args: &[&str]) -> BTreeMap<String, BTreeSet<String>> {
+    let mut features: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for line in tree("{p}|{f}", args).iter().filter(|line| !line.is_empty()) {
+        let (package, names) = line.split_once('|').expect("a package with features");
+        let package = package.trim_end_matches(" (proc-macro)").to_owned();
+        features.entry(package).or_default().extend(names.split(',').map(str::to_owned));
+    }
+    features
+}
+
+/// The programs that the end-to-end tests run are built together with the tests, whose dependencies may enable features
+/// that the released programs lack. None of these may make a difference.
+#[test]
+fn tests_enable_only_known_features_of_what_is_released() {
+    let released =
+        features(&["--edges", "normal", "--package", "gamekeeper", "--package", "kubectl-game"]);
+    let tested = features(&["--edges", "normal,dev", "--workspace"]);
+    let mut added: Vec<String> = Vec::new();
+    for (package, features) in &released {
+        let name = package.split(' ').next().unwrap_or_default();
+        let all = tested.get(package).unwrap_or_else(|| panic!("{package} is not tested"));
+        added.extend(all.difference(features).map(|it| format!("{name}/{it}")));
+    }
+    let known = [
+        "bit-vec/default",
+        "fastrand/default",
+        "rustix/default",
+        "rustix/fs",
+        "sync_wrapper/futures",
+        "sync_wrapper/futures-core",
+        "tokio/test-util",
+        "tower/timeout",
+    ];
+    assert_eq!(added, known);
 }
 
 #[test]

@@ -7,6 +7,11 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 /// How often a condition is checked.
 const POLL: Duration = Duration::from_millis(100);
+/// How often it is checked after some seconds. Eight tests that read a workload with its pods and HookRuns ten times a second
+/// would be the largest load of the API server.
+const SLOW_POLL: Duration = Duration::from_millis(300);
+/// How long checks are frequent.
+const FREQUENT: Duration = Duration::from_secs(2);
 
 /// Waits until a probe succeeds, and returns its result. After the limit, returns the probe's last error.
 pub async fn eventually<T>(
@@ -14,7 +19,8 @@ pub async fn eventually<T>(
     limit: Duration,
     mut probe: impl AsyncFnMut() -> Result<T>,
 ) -> Result<T> {
-    let deadline = Instant::now() + limit;
+    let start = Instant::now();
+    let deadline = start + limit;
     let mut last = anyhow!("the first check did not complete");
     loop {
         match timeout_at(deadline, probe()).await {
@@ -22,10 +28,11 @@ pub async fn eventually<T>(
             Ok(Err(error)) => last = error,
             Err(_) => {}
         };
-        if Instant::now() + POLL >= deadline {
+        let pause = if start.elapsed() < FREQUENT { POLL } else { SLOW_POLL };
+        if Instant::now() + pause >= deadline {
             return Err(last).with_context(|| format!("not within {limit:?}: {description}"));
         }
-        sleep(POLL).await;
+        sleep(pause).await;
     }
 }
 

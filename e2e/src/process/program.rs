@@ -9,8 +9,11 @@ use tokio::sync::OnceCell;
 use crate::checkout::repository;
 use crate::process::command::run;
 
-/// The packages whose programs are tested. They are built together, so their common dependencies are compiled
-/// only once.
+/// Integration tests of the packages whose programs are tested. `cargo test` builds the programs of a package with its
+/// integration tests. The features are then those of all tests of the workspace, so that `make test` compiles no dependency
+/// twice; `tests/layers.rs` lists what these features add to the released programs.
+const INTEGRATION_TESTS: [&str; 2] = ["layers", "program"];
+/// The packages.
 const PACKAGES: [&str; 2] = ["gamekeeper", "kubectl-game"];
 
 /// The path of a package's program, which has the same name as the package. The first call in a run builds all
@@ -31,8 +34,14 @@ pub async fn program(package: &str) -> Result<PathBuf> {
 async fn build(folder: &Path) -> Result<()> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
-    build.args(["build", "--quiet", "--bins"]);
-    build.args(PACKAGES.iter().flat_map(|package| ["--package", package]));
+    if folder.ends_with("release") {
+        // Benchmarks measure what is released.
+        build.args(["build", "--quiet", "--release", "--bins"]);
+        build.args(PACKAGES.iter().flat_map(|package| ["--package", package]));
+    } else {
+        build.args(["test", "--quiet", "--workspace", "--no-run"]);
+        build.args(INTEGRATION_TESTS.iter().flat_map(|test| ["--test", test]));
+    }
     build.current_dir(repository());
     // These variables describe this package; if they were set, ring would be rebuilt.
     for (name, _) in std::env::vars_os() {
@@ -41,9 +50,6 @@ async fn build(folder: &Path) -> Result<()> {
         if prefixes.iter().any(|prefix| name.starts_with(prefix)) {
             build.env_remove(&*name);
         }
-    }
-    if folder.ends_with("release") {
-        build.arg("--release");
     }
     run(&mut build, "").await?;
     Ok(())
