@@ -202,8 +202,11 @@ fn state(status: &ClusterStatus) -> State {
 
 /// The state of the Cluster while a write is refused.
 pub fn refused(refused: &Refused) -> StepState {
-    let message =
-        format!("the API server refuses what all later writes depend on: {}", refused.message);
+    let message = format!(
+        "the API server refuses what all later writes depend on: {}; {}",
+        refused.message,
+        Refused::RETRY
+    );
     StepState::new(LifecycleReason::FailedWrite, message)
 }
 

@@ -11,6 +11,7 @@ use super::webhook::OtherPods;
 use crate::api::{ConditionType, SidecarSetStatus, SidecarUpdateType};
 use crate::kstatus::{self, State, Why};
 use crate::observed::time::rounded_down;
+use crate::write::Refused;
 
 /// The maximum number of pods that a condition names.
 const MAX_NAMED: usize = 3;
@@ -125,8 +126,10 @@ pub fn without_revision(
     let mut status = old.cloned().unwrap_or_default();
     status.observed_generation = generation;
     let old = std::mem::take(&mut status.conditions);
-    let message =
-        format!("the set cannot be recorded in a ControllerRevision, so nothing is updated: {why}");
+    let message = format!(
+        "the set cannot be recorded in a ControllerRevision, so nothing is updated: {why}; {}",
+        Refused::RETRY
+    );
     let refused =
         |type_| condition(type_, (false, REVISION_REFUSED, message.clone()), generation, &old, now);
     status.conditions = vec![refused(ConditionType::Ready), refused(ConditionType::Progressing)];
@@ -141,7 +144,8 @@ pub fn without_revision(
 pub fn show_refused_clean_up(status: &mut SidecarSetStatus, why: &str) {
     let mut conditions = status.conditions.iter_mut();
     if let Some(it) = conditions.find(|it| it.type_ == ConditionType::Progressing.as_str()) {
-        it.message += &format!("; old revisions cannot be deleted: {why}");
+        it.message +=
+            &format!("; old revisions cannot be deleted: {why}; tried again within 5 minutes");
     }
 }
 

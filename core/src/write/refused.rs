@@ -17,6 +17,10 @@ pub struct Refused {
 }
 
 impl Refused {
+    /// When a write that is held is attempted again, for messages. They do not name the time: each attempt would change the
+    /// status.
+    pub const RETRY: &'static str = "tried again within 30 s";
+
     /// Another refusal, after the last one if there was one.
     pub fn after(last: Option<&Self>, message: String, at: Timestamp) -> Self {
         Self { message, times: last.map_or(0, |it| it.times).saturating_add(1), at }

@@ -93,7 +93,9 @@ impl Rehearsals {
             let message = word.refused.clone()?;
             let (goal, again_at) = (word.goal.clone(), word.again_at());
             let is_waiting = again_at > now && word.at <= now;
-            is_waiting.then(|| (pod.clone(), RefusedChange { goal, message, again_at }))
+            let left_service = word.surprises > 0;
+            let change = RefusedChange { goal, message, again_at, left_service };
+            is_waiting.then(|| (pod.clone(), change))
         });
         refused.collect()
     }

@@ -296,8 +296,7 @@ fn a_run_that_the_api_server_refuses_is_reported_and_retried() {
 #[test]
 fn a_refused_write_of_a_node_or_the_cluster_is_told_and_attempted_again() {
     let mut sim = Sim::new(&json!({}));
-    let told =
-        "False FailedWrite: the API server refuses what all later writes depend on: not allowed";
+    let told = "False FailedWrite: the API server refuses what all later writes depend on: not allowed; tried again within 30 s";
     // First the finalizer, then the record of the first node.
     for node in [None, Some("master-0")] {
         sim.refused_write = Some(Refused::after(None, "not allowed".to_owned(), sim.now));

@@ -54,7 +54,7 @@ fn a_set_whose_revision_is_refused_says_so_and_tries_again() {
     let status = held.status.expect("a status");
     assert_eq!(status.observed_generation, 3);
     let expected = "False FailedRevision: the set cannot be recorded in a ControllerRevision, so nothing is updated: \
-                    exceeded quota";
+                    exceeded quota; tried again within 30 s";
     for type_ in ["Ready", "Progressing"] {
         assert_eq!(message(&status, type_), expected);
     }
@@ -87,8 +87,9 @@ fn revisions_that_cannot_be_deleted_are_told_while_there_are_any() {
         message(&status.expect("a status"), "Progressing")
     };
     assert!(
-        told(&[old, Arc::clone(&newest)])
-            .ends_with("; old revisions cannot be deleted: not allowed")
+        told(&[old, Arc::clone(&newest)]).ends_with(
+            "; old revisions cannot be deleted: not allowed; tried again within 5 minutes"
+        )
     );
     assert!(!told(&[newest]).contains("not allowed"));
 }

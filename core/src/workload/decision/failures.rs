@@ -133,7 +133,8 @@ impl Failures {
 }
 
 fn blocked_by(attempt: Attempt, message: &str) -> Blocked {
-    let message = format!("{}{message}", attempt.attempted());
+    let again = if attempt.is_held() { Refused::RETRY } else { "tried again within 5 minutes" };
+    let message = format!("{}{message}; {again}", attempt.attempted());
     Blocked { reason: attempt.reason(), message }
 }
 

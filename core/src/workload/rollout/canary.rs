@@ -7,6 +7,7 @@
 //! distinguishes the operator's own pause from a user's, survives a crash at any point, and becomes void
 //! when the template or the steps change. So even during a pause, one patch of the image is enough to roll back.
 
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
@@ -42,6 +43,8 @@ pub struct Rollout {
     pub problem: Option<CannotMake>,
     /// Whether a resume is ignored because it came with an apply.
     pub resume_ignored: bool,
+    /// Whether the next plan ends a pause of the operator.
+    pub ends_pause: bool,
 }
 
 /// The counts of pods that steps depend on. Victims are not counted.
@@ -105,7 +108,10 @@ pub fn advance(
     };
     let current_pause = pause.as_ref().filter(is_current);
     let foreign_pause = pause.as_ref().filter(|_| current_pause.is_none());
-    draft.patch_workload(foreign_pause.map(|pause| lift(workload, pause)));
+    // The annotation goes once the status shows that its rollout is over. Without annotation, a pause in the status is one
+    // that a client has dropped (`Walk::pause`), and a rollout that comes back must not end with the time of the one before.
+    let is_told = !started_over || recorded.pause_conditions.is_empty();
+    draft.patch_workload(foreign_pause.filter(|_| is_told).map(|pause| lift(workload, pause)));
     let promoted = has_steps && promotion::is_promoted(workload, update);
     if !promoted {
         draft.patch_workload(promotion::forget(workload));
@@ -119,6 +125,7 @@ pub fn advance(
         runs,
         pause: current_pause,
         lifted: foreign_pause.is_some_and(|pause| !pause.over),
+        ends_later: foreign_pause.is_some() && !is_told,
         started_over,
         skips_steps: !has_steps || (promoted && !workload.paused),
         problem: None,
@@ -136,8 +143,10 @@ struct Walk<'a> {
     counts: Counts,
     runs: Vec<&'a HookRun>,
     pause: Option<&'a OwnPause>,
-    /// Whether the operator's pause of another rollout ends in this plan.
+    /// Whether the operator's pause of another rollout ends in this plan or the next.
     lifted: bool,
+    /// Whether it ends in the next plan.
+    ends_later: bool,
     /// Whether this plan is the first of the rollout.
     started_over: bool,
     /// Whether the rollout has no steps, or a user lets it skip the remaining ones.
@@ -180,6 +189,11 @@ impl<'a> Walk<'a> {
                 Step::Wait => break,
             }
         }
+        if self.workload.held.is_some() && self.is_recorded(index) && self.pause_at(index).is_none()
+        {
+            // The annotation of a pause may be gone, and cannot be written again at present.
+            self.keep_pauses(&mut progress);
+        }
         let paused = self.is_paused(index);
         let (partition, target) = if index == end {
             self.after_steps(index, &mut progress)
@@ -199,6 +213,7 @@ impl<'a> Walk<'a> {
                 paused,
                 problem: self.problem,
                 resume_ignored: self.resume_ignored,
+                ends_pause: self.ends_later,
             }),
             draft: self.draft,
         }
@@ -232,7 +247,7 @@ impl<'a> Walk<'a> {
     fn is_paused(&self, index: i32) -> bool {
         let at_pause_step = self.spec_of(index).is_some_and(|step| step.pause.is_some());
         let held = self.pause_at(index).is_some_and(|pause| !self.resumed(pause));
-        at_pause_step || held || self.paused_by_user(index)
+        at_pause_step || held || self.ends_later || self.paused_by_user(index)
     }
 
     fn resumed(&self, pause: &OwnPause) -> bool {
@@ -303,10 +318,15 @@ impl<'a> Walk<'a> {
         }
         match (&step.pause, &step.hook) {
             (Some(_), _) => {
-                self.pause(index, PauseReason::PausedByCanaryPauseStep);
+                let begun = self.begun(index, PauseReason::PausedByCanaryPauseStep);
+                let end = begun.and_then(|it| end_of(step, it.start_time.0));
+                if end.is_some_and(|end| end <= self.world.now) {
+                    return Step::Done;
+                }
+                self.pause(index, PauseReason::PausedByCanaryPauseStep, progress);
                 Step::Wait
             }
-            (None, Some(hook)) => self.hook_step(index, hook),
+            (None, Some(hook)) => self.hook_step(index, hook, progress),
             (None, None) => Step::Done, // Nothing to do; the schema refuses such a step.
         }
     }
@@ -321,9 +341,7 @@ impl<'a> Walk<'a> {
             progress.canary.pause_start_time = Some(Time(pause.time));
         }
         self.resume_ignored = pause.apply_ignored || self.workload.resume_by_apply;
-        let length = step.pause.as_ref().and_then(|it| it.duration.as_ref());
-        let length = length.and_then(duration);
-        let end = length.and_then(|length| pause.time.checked_add(length).ok());
+        let end = end_of(step, pause.time);
         match end {
             Some(end) if end <= self.world.now => {
                 self.draft.patch_workload(pause::end(pause));
@@ -337,25 +355,48 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Pauses, once the status shows that the rollout has reached this step.
-    fn pause(&mut self, index: i32, reason: PauseReason) {
+    /// Whether the status shows that this rollout has reached this step.
+    fn is_recorded(&self, index: i32) -> bool {
+        !self.started_over && self.workload.progress.step_index == Some(index)
+    }
+
+    /// The pause of this step in the status. A client that replaces the whole workload drops the annotation of a pause that
+    /// has begun.
+    fn begun(&self, index: i32, reason: PauseReason) -> Option<&'a PauseCondition> {
+        let workload: &'a Workload = self.workload;
+        let mut pauses = workload.progress.pause_conditions.iter();
+        pauses.find(|it| it.reason == reason && self.is_recorded(index))
+    }
+
+    /// Lets the status show the pauses that it shows.
+    fn keep_pauses(&self, progress: &mut Progress) {
         let recorded = &self.workload.progress;
-        if self.started_over || recorded.step_index != Some(index) {
+        progress.pause_conditions.clone_from(&recorded.pause_conditions);
+        progress.canary.pause_start_time.clone_from(&recorded.canary.pause_start_time);
+    }
+
+    /// Pauses, once the status shows that the rollout has reached this step.
+    fn pause(&mut self, index: i32, reason: PauseReason, progress: &mut Progress) {
+        if !self.is_recorded(index) {
             return;
+        }
+        let begun = self.begun(index, reason);
+        if begun.is_some() {
+            self.keep_pauses(progress);
         }
         let pause = OwnPause {
             revision: self.update.to_string(),
             step_hash: self.workload.step_hash().unwrap_or_default(),
             index,
             reason,
-            time: rounded_up(self.world.now),
+            time: begun.map_or_else(|| rounded_up(self.world.now), |it| it.start_time.0),
             over: false,
             apply_ignored: false,
         };
         self.draft.patch_workload(pause::set(&pause));
     }
 
-    fn hook_step(&mut self, index: i32, hook: &HookStep) -> Step {
+    fn hook_step(&mut self, index: i32, hook: &HookStep, progress: &mut Progress) -> Step {
         let name = run_maker::step_run_name(hook, self.update, index);
         let is_own = |run: &HookRun| {
             let workload_uid = run.annotations().get(names::RUN_WORKLOAD_UID);
@@ -366,7 +407,7 @@ impl<'a> Walk<'a> {
             Some(HookPhase::Successful) => return Step::Done,
             Some(HookPhase::Pending | HookPhase::Running) => {}
             Some(HookPhase::Failed | HookPhase::Error | HookPhase::Inconclusive) => {
-                self.pause(index, PauseReason::PausedByStepBasedHook);
+                self.pause(index, PauseReason::PausedByStepBasedHook, progress);
             }
             None => {
                 let subject = Subject::Step { revision: self.update, index };
@@ -379,6 +420,12 @@ impl<'a> Walk<'a> {
         }
         Step::Wait
     }
+}
+
+/// When the pause of a step ends that began at this time; None if only a user ends it.
+fn end_of(step: &CanaryStep, start: Timestamp) -> Option<Timestamp> {
+    let length = step.pause.as_ref()?.duration.as_ref().and_then(duration)?;
+    start.checked_add(length).ok()
 }
 
 fn is_step_run(workload: &Workload, run: &HookRun) -> bool {

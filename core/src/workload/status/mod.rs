@@ -301,7 +301,7 @@ fn progressing(workload: &Workload, outcome: &Outcome) -> Finding {
         );
         return waits(reason, message);
     }
-    if workload.paused && rollout.paused {
+    if workload.paused && rollout.paused && !rollout.ends_pause {
         let message = "spec.updateStrategy.paused is true".to_owned();
         return waits(Reason::Paused, message);
     }

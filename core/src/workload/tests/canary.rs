@@ -6,8 +6,8 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::story::{Story, story};
-use crate::api::{HookPhase, PauseReason};
-use crate::write::{Change, Owned};
+use crate::api::{HookPhase, PauseReason, names};
+use crate::write::{Attempt, Change, Owned};
 
 /// The canary of docs/walkthroughs.md: partition 3, pause, partition 2, pause of 60 s, hook.
 fn walkthrough() -> Story {
@@ -131,6 +131,30 @@ fn each_step_of_the_walkthrough_holds_until_it_is_over() {
     );
     assert!(status.pause_conditions.is_empty());
     assert!(story.runs().is_empty());
+}
+
+/// GitOps tools that replace objects send the manifest as it is: without the operator's annotation, and without `paused`.
+#[test]
+fn a_replaced_workload_does_not_begin_its_pause_again() {
+    let mut story = walkthrough();
+    story.image("v2").settle();
+    resume(&mut story);
+    let begun = story.status().pause_conditions.clone();
+    for seconds in (0..60).step_by(3) {
+        let replaced = &mut story.object.metadata.annotations;
+        replaced.get_or_insert_default().remove(names::PAUSE_ANNOTATION);
+        // What another client undoes again and again is not written for a while.
+        let is_held = (12..30).contains(&seconds) || seconds == 57;
+        story.refuses = is_held.then_some(Attempt::SteerRollout);
+        story.user(json!({"updateStrategy": {"paused": false}})).settle();
+        assert_eq!(story.status().current_step_index, Some(3), "after {seconds} s");
+        assert_eq!(story.status().pause_conditions, begun, "after {seconds} s");
+        assert!(seconds >= 12 || story.paused(), "after {seconds} s");
+        story.wait(3).settle();
+    }
+    // The pause is over although its annotation could not be written.
+    story.wait(30).settle();
+    assert_eq!(story.status().current_step_index, Some(4));
 }
 
 #[test]

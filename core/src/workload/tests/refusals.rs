@@ -32,7 +32,10 @@ fn pods_are_replaced_and_scaled_at_the_revision_that_exists_while_the_new_one_is
         assert_eq!(story.world.revisions.len(), 1);
         let (reason, message) = story.condition("FailedUpdate").expect("a condition");
         assert_eq!(reason, "FailedRevision");
-        assert!(message.ends_with("so no pod is updated: not allowed"), "{message}");
+        assert!(
+            message.ends_with("so no pod is updated: not allowed; tried again within 30 s"),
+            "{message}"
+        );
         assert_eq!(story.condition("Progressing"), Some((reason, message)));
         let generation = story.object.meta().generation;
         assert_eq!(story.status().observed_generation, generation.expect("a generation"));
@@ -109,7 +112,10 @@ fn pods_are_created_without_the_label_of_guarded_pods_while_the_finalizer_is_ref
     assert_eq!((story.pods().len(), labeled(&story)), (3, 0));
     let (reason, message) = story.condition("FailedUpkeep").expect("a condition");
     assert_eq!(reason, "FailedPatch");
-    assert_eq!(message, "the operator cannot write to this object: not allowed");
+    assert_eq!(
+        message,
+        "the operator cannot write to this object: not allowed; tried again within 30 s"
+    );
     story.refuses = None;
     story.wait(30).settle();
     assert_eq!(labeled(&story), 3);
@@ -147,5 +153,8 @@ fn the_deletion_of_a_guarded_workload_says_which_write_is_refused() {
         story.reconcile();
     }
     let (reason, message) = story.condition("FailedScale").expect("a condition");
-    assert_eq!((reason.as_str(), message.as_str()), ("FailedHookRun", "not allowed"));
+    assert_eq!(
+        (reason.as_str(), message.as_str()),
+        ("FailedHookRun", "not allowed; tried again within 5 minutes")
+    );
 }

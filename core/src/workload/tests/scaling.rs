@@ -234,7 +234,7 @@ fn an_orphan_is_not_replaced_while_its_adoption_is_refused() {
     assert!(matches!(changes[..], [Change::AdoptPod(_)]), "{plan:?}");
     let status = plan.status.expect("a new status");
     let failed = status.conditions.iter().find(|it| it.type_ == "FailedScale");
-    assert_eq!(failed.map(|it| &*it.message), Some("forbidden"));
+    assert_eq!(failed.map(|it| &*it.message), Some("forbidden; tried again within 5 minutes"));
     // A user who wants one more pod gets only that one.
     scale(&mut story, 3);
     assert_eq!(story.count(|action| matches!(action.change(), Change::CreatePod(_))), 3);

@@ -6,6 +6,7 @@ use super::World;
 use crate::api::Reason;
 use crate::observed::Pod;
 use crate::workload::decision::Blocked;
+use crate::write::Refused;
 
 /// An update in place, or a deletion, that was refused for one pod: by a dry run, or after the pod had left service.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,15 +17,20 @@ pub struct RefusedChange {
     pub message: String,
     /// When it is tried again: a quota may have been raised, or a policy changed.
     pub again_at: Timestamp,
+    /// Whether the pod had left service, so that the next attempts come later each time.
+    pub left_service: bool,
 }
 
 impl RefusedChange {
     /// How this blocks the update of a pod.
     pub fn blocked(&self, pod: &Pod) -> Blocked {
-        Blocked {
-            reason: Reason::FailedUpdate,
-            message: format!("pod {} cannot be changed in place: {}", pod.name, self.message),
-        }
+        let again = match self.left_service {
+            true => format!("tried again at {}", self.again_at),
+            false => Refused::RETRY.to_owned(),
+        };
+        let message =
+            format!("pod {} cannot be changed in place: {}; {again}", pod.name, self.message);
+        Blocked { reason: Reason::FailedUpdate, message }
     }
 }
 

@@ -33,7 +33,9 @@ fn assert_told(story: &Story) {
     let (reason, message) = story.condition("FailedUpdate").expect("a condition");
     let name = &story.pods()[0].name;
     assert_eq!(reason, "FailedUpdate");
-    assert_eq!(message, format!("pod {name} cannot be changed in place: not on this pod"));
+    let expected =
+        format!("pod {name} cannot be changed in place: not on this pod; tried again within 30 s");
+    assert_eq!(message, expected);
 }
 
 #[test]
@@ -170,7 +172,10 @@ fn no_hook_starts_for_a_deletion_that_a_dry_run_refuses() {
     }
     assert_eq!((story.runs().len(), story.pods().len()), (0, 1));
     let (reason, message) = story.condition("FailedScale").expect("a condition");
-    assert_eq!((reason.as_str(), message.as_str()), ("FailedDelete", "not on this pod"));
+    assert_eq!(
+        (reason.as_str(), message.as_str()),
+        ("FailedDelete", "not on this pod; tried again within 5 minutes")
+    );
     story.refuses_change = None;
     story.settle();
     story.hooks_end("", HookPhase::Successful);

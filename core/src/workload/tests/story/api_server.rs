@@ -40,7 +40,12 @@ impl<K: Planned + Serialize> Story<K> {
             self.refuse(attempt, "not on this pod");
             let pod = self.refuses_change.as_ref().expect("a refused step").pod.clone();
             let again_at = now + SignedDuration::from_secs(30);
-            let refused = RefusedChange { goal, message: "not on this pod".to_owned(), again_at };
+            let refused = RefusedChange {
+                goal,
+                message: "not on this pod".to_owned(),
+                again_at,
+                left_service: false,
+            };
             self.world.refused_changes.insert(pod, refused);
             self.refused.push(write);
             return;
