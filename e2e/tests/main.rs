@@ -98,6 +98,7 @@ fn main() -> anyhow::Result<ExitCode> {
         examples::tests(),
         walkthroughs::hooks::tests(),
         walkthroughs::canary::tests(),
+        walkthroughs::crowded::tests(),
         guard_histories::tests(),
         // All others.
         autoscaling::tests(),

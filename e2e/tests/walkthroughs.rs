@@ -11,9 +11,10 @@ use e2e::checkout::repository;
 use e2e::workload::GAME;
 use e2e::workload::table::{Table, WORKLOAD_COLUMNS};
 use e2e::workload::view::View;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 pub mod canary;
+pub mod crowded;
 pub mod hooks;
 
 /// Checks the counts that kubectl get gamedeployment prints.
@@ -33,7 +34,8 @@ async fn check_pods(case: &Case, restarts: &[(&str, i64)]) -> Result<()> {
     let expected: Vec<Vec<String>> = restarts
         .iter()
         .map(|(name, restarts)| {
-            let cells = [name, "1/1", "Running", &restarts.to_string()];
+            let ready = if case.has_mesh { "2/2" } else { "1/1" };
+            let cells = [name, ready, "Running", &restarts.to_string()];
             cells.map(str::to_owned).to_vec()
         })
         .collect();
@@ -108,21 +110,33 @@ fn example(case: &Case, name: &str, changes: &[(&str, &str)]) -> Result<String> 
     Ok(changes.fold(text, |text, (from, to)| text.replace(from, to)))
 }
 
-async fn create(case: &Case, template: String, game: String, replicas: i64) -> Result<View> {
+async fn create(case: &mut Case, template: String, game: String, replicas: i64) -> Result<View> {
     let printed = case.apply(template).await?;
     ensure!(printed == "hooktemplate.tkex.tencent.com/test created\n", "{printed}");
-    let printed = case.apply(game).await?;
-    ensure!(printed == format!("gamedeployment.tkex.tencent.com/{GAME} created\n"), "{printed}");
+    match case.delivery {
+        Some(style) => case.deliver(style, serde_yaml_ng::from_str(&game)?).await?,
+        None => {
+            let printed = case.apply(game).await?;
+            let expected = format!("gamedeployment.tkex.tencent.com/{GAME} created\n");
+            ensure!(printed == expected, "{printed}");
+        }
+    }
     let view = case.until_settled(replicas).await?;
     check_counts(case, [replicas; 5]).await?;
     Ok(view)
 }
 
 async fn update_to_python_3_5(case: &Case) -> Result<()> {
-    let image = json!([{"op": "replace",
-        "path": "/spec/template/spec/containers/0/image", "value": "python:3.5"}]);
-    let printed = case.patch(&format!("gamedeployment/{GAME}"), image).await?;
-    ensure!(printed == format!("gamedeployment.tkex.tencent.com/{GAME} patched\n"), "{printed}");
+    case.change("/spec/template/spec/containers/0/image", "python:3.5").await
+}
+
+async fn scale(case: &Case, replicas: u32) -> Result<()> {
+    if case.delivery.is_some() {
+        return case.change("/spec/replicas", replicas).await;
+    }
+    let workload = format!("gamedeployment/{GAME}");
+    let printed = case.kubectl(&["scale", &format!("--replicas={replicas}"), &workload]).await?;
+    ensure!(printed == format!("gamedeployment.tkex.tencent.com/{GAME} scaled\n"), "{printed}");
     Ok(())
 }
 

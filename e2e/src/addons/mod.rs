@@ -1,5 +1,6 @@
 //! Components that some tests install in addition to the operator.
 
+pub mod crowd;
 pub mod defaulted;
 pub mod interference;
 pub mod kstatus;

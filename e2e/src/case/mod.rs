@@ -2,6 +2,7 @@
 
 pub mod bad_manifest;
 pub(crate) mod evidence;
+pub mod gitops;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,6 +13,7 @@ use judge::{Counts, Event, Violation, Witness};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
+use self::gitops::{GitOps, Sender, Style};
 use crate::cluster::control_plane::ControlPlane;
 use crate::cluster::operator::{ACCOUNT, Operator};
 use crate::documents::shell::Shell;
@@ -43,6 +45,12 @@ pub struct Case {
     pub operator: Operator,
     /// Records which of the writes without a response took effect. None until `start_witness` is called.
     witness: Option<Witness>,
+    /// Whether a mesh injects its proxy into the pods of the namespace.
+    pub has_mesh: bool,
+    /// How a GitOps tool is to send the manifest of the workload under test. None if users apply it.
+    pub delivery: Option<Style>,
+    /// The tool, once it has created the workload.
+    gitops: Option<GitOps>,
 }
 
 impl Case {
@@ -75,6 +83,9 @@ impl Case {
             hooks: HookServer::start().await?,
             operator,
             witness: None,
+            has_mesh: false,
+            delivery: None,
+            gitops: None,
         })
     }
 
@@ -276,8 +287,48 @@ impl Case {
     /// Replaces one field of the workload with kubectl patch.
     pub async fn replace(&self, path: &str, value: impl Into<Value>) -> Result<()> {
         let operation = json!([{"op": "replace", "path": path, "value": value.into()}]);
-        self.patch(&self.workload(), operation).await?;
+        let printed = self.patch(&self.workload(), operation).await?;
+        let expected = format!("{}.tkex.tencent.com/{} patched\n", self.kind, self.name);
+        ensure!(printed == expected || printed.ends_with("patched (no change)\n"), "{printed}");
         Ok(())
+    }
+
+    /// Lets a GitOps tool create the workload under test, and send its manifest again every few seconds.
+    pub async fn deliver(&mut self, style: Style, manifest: Value) -> Result<()> {
+        let sender = Sender {
+            kubectl: self.plane.kubectl.clone(),
+            kubeconfig: self.kubeconfig.clone(),
+            file: self.folder.join("in-git.json"),
+            style,
+        };
+        self.gitops = Some(GitOps::start(sender, manifest).await?);
+        Ok(())
+    }
+
+    /// Stops the GitOps tool. Fails if it has stopped before.
+    pub fn stop_delivery(&mut self) -> Result<()> {
+        self.gitops.take().map_or(Ok(()), |gitops| gitops.ensure_running())
+    }
+
+    /// Changes one field of the workload in its manifest: in Git, or with kubectl patch.
+    pub async fn change(&self, path: &str, value: impl Into<Value>) -> Result<()> {
+        match &self.gitops {
+            Some(gitops) => gitops.commit(path, value.into()).await,
+            None => self.replace(path, value).await,
+        }
+    }
+
+    /// Changes one field of the workload that is not in its manifest. With a GitOps tool, the operator must have seen the
+    /// change before the next sync undoes it.
+    pub async fn act(&self, path: &str, value: impl Into<Value>) -> Result<()> {
+        let Some(gitops) = &self.gitops else {
+            return self.replace(path, value).await;
+        };
+        let seen = async {
+            self.replace(path, value).await?;
+            self.until("the change is observed", View::is_observed).await
+        };
+        gitops.between(seen).await.map(drop)
     }
 
     /// Sets the image of the workload.
@@ -294,7 +345,7 @@ impl Case {
 
     /// Ends a pause, as a user does.
     pub async fn resume(&self) -> Result<()> {
-        self.replace("/spec/updateStrategy/paused", false).await
+        self.act("/spec/updateStrategy/paused", false).await
     }
 
     /// Reports the end of a pod's containers, as its kubelet would.

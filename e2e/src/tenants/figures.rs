@@ -45,11 +45,14 @@ pub struct Figures {
     pub health: Duration,
     /// How many processors the operator and the API server used on average, in this order.
     pub busy: [f64; 2],
+    /// The operator's peak resident memory, in bytes.
+    pub memory: u64,
 }
 
 impl Stage {
     /// Starts a measurement.
     pub async fn start_measurement(&self) -> Result<MeasurementStart> {
+        self.operator.reset_peak_memory()?;
         Ok(MeasurementStart {
             moment: Timestamp::now(),
             started: Instant::now(),
@@ -82,6 +85,7 @@ impl Stage {
             hooks: hooks.len(),
             health,
             write: [50, 99].map(|percent| percentile(&writes, percent)),
+            memory: self.operator.peak_memory()?,
             busy: [0, 1].map(|i| (busy[i] - start.busy[i]).div_duration_f64(elapsed)),
             hook: [50, 99].map(|percent| percentile(&hooks, percent)),
             delivery: [50, 99].map(|percent| percentile(&deliveries, percent)),

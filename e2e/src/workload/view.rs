@@ -18,6 +18,9 @@ pub struct View {
     pub runs: Vec<Run>,
 }
 
+/// The name of the container that a mesh injects before the game's.
+pub const MESH_PROXY: &str = "mesh-proxy";
+
 /// A pod.
 #[derive(Clone, Debug)]
 pub struct Pod(pub Value);
@@ -198,9 +201,11 @@ impl Pod {
         object::uid(&self.0)
     }
 
-    /// Image of the first container in the spec.
+    /// Image of the first container in the spec that no mesh has injected.
     pub fn image(&self) -> &str {
-        text(&self.0, "/spec/containers/0/image")
+        let containers = self.0["spec"]["containers"].as_array();
+        let mut own = containers.into_iter().flatten().filter(|it| it["name"] != MESH_PROXY);
+        own.next().map_or("", |it| text(it, "/image"))
     }
 
     /// Revision.

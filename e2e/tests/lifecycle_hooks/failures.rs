@@ -48,7 +48,14 @@ async fn show_retry_and_skip(stage: &mut Stage) -> Result<()> {
     check_command(stage, 1, "pause cluster/one", "").await?;
     stage.apply(&cluster_one("/tmp/hooks/pre-install", machine.clone())).await?;
     stage.until_condition("one", condition, "Unknown Paused: spec.paused is true").await?;
+    refuse_records(stage).await?;
     check_command(stage, 0, "resume cluster/one", "cluster.tkex.tencent.com/one resumed\n").await?;
+    let message = stage.until_condition("one", "Ready", "False FailedWrite: ").await?;
+    let is_told = message.contains("not allowed here") && message.ends_with("within 30 s");
+    ensure!(is_told, "{message}");
+    stage
+        .kubectl("delete validatingadmissionpolicybinding,validatingadmissionpolicy no-records")
+        .await?;
     let watch = stage.game("status cluster/one --watch --timeout 60s").await?;
     let is_over = watch.stdout.contains("cluster/one: Running, 2 of 2 nodes installed");
     ensure!(watch.code == 0 && is_over, "{watch:?}");
@@ -79,6 +86,40 @@ async fn show_retry_and_skip(stage: &mut Stage) -> Result<()> {
     until_status("two", "Failed: Cluster one is older").await?;
     stage.kubectl("delete cluster two --timeout=30s").await?;
     Ok(())
+}
+
+/// Refuses the operator's records of scripts on nodes.
+async fn refuse_records(stage: &Stage) -> Result<()> {
+    let user = stage.operator.username();
+    let version = "admissionregistration.k8s.io/v1";
+    let nodes = json!({
+        "apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["nodes"],
+    });
+    let validation = json!({
+        "expression": format!("request.userInfo.username != '{user}'"),
+        "message": "not allowed here", "reason": "Forbidden",
+    });
+    stage
+        .apply(&json!({
+            "apiVersion": version, "kind": "ValidatingAdmissionPolicy",
+            "metadata": {"name": "no-records"},
+            "spec": {"matchConstraints": {"resourceRules": [nodes]}, "validations": [validation]},
+        }))
+        .await?;
+    stage
+        .apply(&json!({
+            "apiVersion": version, "kind": "ValidatingAdmissionPolicyBinding",
+            "metadata": {"name": "no-records"},
+            "spec": {"policyName": "no-records", "validationActions": ["Deny"]},
+        }))
+        .await?;
+    let probe = format!("annotate node node-0 probe=yes --dry-run=server --as={user}");
+    eventually("the policy is in force", LIMIT, async || {
+        let refused = stage.kubectl(&probe).await.err().context("it is not refused")?;
+        ensure!(format!("{refused:#}").contains("not allowed here"), "{refused:#}");
+        Ok(())
+    })
+    .await
 }
 
 /// Runs a command of the plugin, which must exit with this code and print exactly this.

@@ -7,6 +7,7 @@ mod fixture;
 mod in_place;
 mod observation;
 mod planted;
+mod refused;
 
 fn main() -> anyhow::Result<ExitCode> {
     let missing = tokio::runtime::Runtime::new()?.block_on(e2e::node::missing())?;
@@ -14,6 +15,6 @@ fn main() -> anyhow::Result<ExitCode> {
         println!("the tests on a real kubelet are skipped: {missing}");
         return Ok(ExitCode::SUCCESS);
     }
-    let tests = [in_place::tests(), planted::tests()];
+    let tests = [in_place::tests(), planted::tests(), refused::tests()];
     e2e::trial::main(tests.into_iter().flatten().collect())
 }

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::{
     check_contains, check_counts, check_pods, check_runs, check_status, counts_of_status, create,
-    example, update_to_python_3_5,
+    example, scale, update_to_python_3_5,
 };
 
 e2e::tests![
@@ -34,12 +34,10 @@ fn run_name(pod: &Pod) -> String {
     format!("pre-delete-hook-{}-{instance}-test", pod.revision())
 }
 
-async fn a_scale_in_and_an_update_wait_for_a_hook(case: &mut Case) -> Result<()> {
+pub(super) async fn a_scale_in_and_an_update_wait_for_a_hook(case: &mut Case) -> Result<()> {
     let template = pod_hook_template(case, "success")?;
     let before = create(case, template, workload_example(case, "gamedeployment")?, 6).await?;
-    let printed =
-        case.kubectl(&["scale", "--replicas=5", &format!("gamedeployment/{GAME}")]).await?;
-    ensure!(printed == format!("gamedeployment.tkex.tencent.com/{GAME} scaled\n"), "{printed}");
+    scale(case, 5).await?;
     let waiting = case
         .until("a hook runs", |view| {
             view.phases("PreDelete") == ["Running"] && waiting_runs(view).len() == 1
@@ -91,10 +89,10 @@ fn waiting_runs(view: &View) -> Vec<String> {
     names
 }
 
-async fn a_failed_hook_keeps_its_pod_until_it_is_retried(case: &mut Case) -> Result<()> {
+pub(super) async fn a_failed_hook_keeps_its_pod_until_it_is_retried(case: &mut Case) -> Result<()> {
     let template = pod_hook_template(case, "fail")?;
     create(case, template, workload_example(case, "gamedeployment")?, 6).await?;
-    case.scale(5).await?;
+    scale(case, 5).await?;
     let view = case
         .until("the hook has failed", |view| view.hook_conditions("preDelete").len() == 1)
         .await?;
@@ -122,10 +120,7 @@ async fn a_failed_hook_keeps_its_pod_until_it_is_retried(case: &mut Case) -> Res
     // The cause is fixed: the answer is below 30 now.
     let young = json!({"name": "bryan", "male": "yes", "age": 20});
     case.hooks.answer("/", Answer::Json(young));
-    let retry =
-        json!([{"op": "replace", "path": "/spec/preDeleteUpdateStrategy/retry", "value": true}]);
-    let printed = case.patch(&format!("gamedeployment/{GAME}"), retry).await?;
-    ensure!(printed == format!("gamedeployment.tkex.tencent.com/{GAME} patched\n"), "{printed}");
+    case.act("/spec/preDeleteUpdateStrategy/retry", true).await?;
     case.until("the hook runs again", |view| view.phases("PreDelete") == ["Running"]).await?;
     check_runs(case, &[(&run_name(victim), "Running")]).await?;
     let after = case.until_settled(5).await?;
@@ -133,13 +128,13 @@ async fn a_failed_hook_keeps_its_pod_until_it_is_retried(case: &mut Case) -> Res
     after.ensure(after.game["spec"]["preDeleteUpdateStrategy"]["retry"] == false)
 }
 
-async fn hooks_get_arguments(case: &mut Case) -> Result<()> {
+pub(super) async fn hooks_get_arguments(case: &mut Case) -> Result<()> {
     let url = format!("http://{{{{ args.PodIP }}}}:{}", case.hooks.port());
     let service = "test-gamedeployment-svc.default.svc.cluster.local";
     let template = pod_hook_template(case, "args")?;
     let game = workload_example(case, "gamedeployment-args")?;
     create(case, template, game, 4).await?;
-    case.scale(2).await?;
+    scale(case, 2).await?;
     let view = case
         .until("two hooks have measured once", |view| {
             let measured = |run: &Run| run.0["status"]["metricResults"][0]["count"] == 1;

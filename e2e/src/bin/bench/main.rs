@@ -2,7 +2,8 @@
 //! how 10,000 HookRuns perform, what guards cost, how soon the standby takes over, what sidecars cost, and what one
 //! tenant can cost another.
 //! `bench deployments`, `sets`, `hooks`, `guard`, `leader` and `tenants` each measure a part of this; a number after
-//! the name sets the number of rounds, HookRuns, pods, takeovers or rollouts.
+//! the name sets the number of rounds, HookRuns, pods, takeovers or rollouts. `tenants all_at_once` and the like measure
+//! a single attack.
 //! `bench sidecars` measures SidecarSets: `sidecars own` for pods of workloads, `sidecars inject` for pods of
 //! other controllers; a number after the name sets the number of pods.
 //! `bench scale` measures what 10,000 pods cost. It takes an hour, so `make bench` does not include it. `scale set`
@@ -84,7 +85,7 @@ async fn run(
         }
         Some("tenants") => {
             let rollouts = number.unwrap_or(tenants::ROLLOUTS);
-            tenants::measure(rollouts).await?.to_string()
+            tenants::measure(subpart, rollouts).await?.to_string()
         }
         Some("scale") => {
             let pods = number.unwrap_or(scale::PODS);
@@ -104,7 +105,7 @@ async fn run(
             eprintln!("{} takeovers", 2 * leader::RUNS);
             let leader = leader::measure(plane, leader::RUNS).await?;
             let sidecars = sidecars::measure(plane, None, None).await?;
-            let tenants = tenants::measure(tenants::ROLLOUTS).await?;
+            let tenants = tenants::measure(None, tenants::ROLLOUTS).await?;
             let table =
                 format!("{deployments}\n{sets}\n{hooks}\n{guard}\n{leader}\n{sidecars}\n{tenants}");
             return Ok((table, leader.check_limits()));

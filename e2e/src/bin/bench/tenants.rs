@@ -1,6 +1,6 @@
 //! How an attack by one tenant slows down another whose rollouts wait for hooks: the victim's hooks, reconciles
-//! and API writes without attacks, under each attack, and under all attacks at once. The attacker, the API server
-//! and the operator share the machine's processors.
+//! and API writes without attacks, under each attack, under all attacks at once, and after a restart of the operator
+//! under all of them. The attacker, the API server and the operator share the machine's processors.
 
 use std::fmt;
 
@@ -17,15 +17,18 @@ const PODS: i64 = 20;
 pub struct Measured {
     alone: Figures,
     attacked: Vec<(&'static str, Figures)>,
-    peak: u64,
 }
 
-/// Measures this number of rollouts without attacks, under each attack, and under all attacks at once.
-pub async fn measure(rollouts: usize) -> Result<Measured> {
+/// The row of all attacks.
+const ALL: &str = "all_at_once";
+
+/// Measures this number of rollouts without attacks, under each attack, and under all attacks at once; or only under the
+/// attack of this name.
+pub async fn measure(only: Option<&str>, rollouts: usize) -> Result<Measured> {
     let folder = std::env::temp_dir().join(format!("bench-tenants-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
-    let stage = Stage::start(&folder, PODS).await?;
-    let measured = play(&stage, rollouts).await;
+    let mut stage = Stage::start(&folder, PODS).await?;
+    let measured = play(&mut stage, only, rollouts).await;
     let ended = stage.stop().await;
     let measured = measured?;
     ended?;
@@ -33,29 +36,37 @@ pub async fn measure(rollouts: usize) -> Result<Measured> {
     Ok(measured)
 }
 
-async fn play(stage: &Stage, rollouts: usize) -> Result<Measured> {
+async fn play(stage: &mut Stage, only: Option<&str>, rollouts: usize) -> Result<Measured> {
+    let mut rows: Vec<(&str, &'static [Attack])> =
+        ATTACKS.iter().map(|attack| (attack.name, std::slice::from_ref(attack))).collect();
+    rows.push((ALL, ATTACKS));
+    rows.retain(|(name, _)| only.is_none_or(|only| only == *name));
+    ensure!(!rows.is_empty(), "there is no such attack");
     let lease: Lease = stage.lease().await?;
     roll_out(stage, 1, 2).await?;
     eprintln!("{rollouts} rollouts alone");
     let mut next = 3;
-    let mut measure_next = async |attacks| {
+    let mut measure_next = async |stage: &Stage, attacks| {
         let first = next;
         next += rollouts;
-        measure_under(stage, attacks, first, rollouts).await
-    };
-    let alone = measure_next(&[]).await?;
-    eprintln!("{alone:?}");
-    let mut attacked = Vec::new();
-    for attack in ATTACKS {
-        eprintln!("{rollouts} rollouts under {}", attack.name);
-        let figures = measure_next(std::slice::from_ref(attack)).await?;
+        let figures = measure_under(stage, attacks, first, rollouts).await?;
         eprintln!("{figures:?}");
-        attacked.push((attack.name, figures));
+        anyhow::Ok(figures)
+    };
+    let alone = measure_next(stage, &[]).await?;
+    let mut attacked = Vec::new();
+    for (name, attacks) in rows {
+        eprintln!("{rollouts} rollouts under {name}");
+        attacked.push((name, measure_next(stage, attacks).await?));
     }
-    eprintln!("{rollouts} rollouts under {} attacks", ATTACKS.len());
-    attacked.push(("all at once", measure_next(ATTACKS).await?));
     ensure!(stage.lease().await? == lease, "the lease was lost");
-    Ok(Measured { alone, attacked, peak: stage.operator.peak_memory()? })
+    if only.is_none_or(|only| only == ALL) {
+        // It lists what the attacks store meanwhile.
+        stage.restart().await?;
+        eprintln!("{rollouts} rollouts after a restart");
+        attacked.push(("all at once, after a restart", measure_next(stage, ATTACKS).await?));
+    }
+    Ok(Measured { alone, attacked })
 }
 
 /// Measures rollouts while these attacks run.
@@ -72,7 +83,10 @@ async fn measure_under(
         figures = roll_out(stage, first, rollouts) => figures?,
         ended = attack(stage, attacks) => return Err(ended?),
     };
-    stage.clear().await?;
+    if attacks.len() == 1 {
+        // What all attacks have stored stays, for a restart.
+        stage.clear().await?;
+    }
     Ok(figures)
 }
 
@@ -104,10 +118,10 @@ impl fmt::Display for Measured {
             f,
             "| {} hooks of the victim per row | hook p50 | p99 | vs. alone | its delivery p50 | p99 | vs. alone \
              | the operator's part p50 | p99 | vs. alone | reconcile p50 | p99 | vs. alone \
-             | API write p50 | p99 | vs. alone | slowest /healthz | operator, CPUs | kube-apiserver, CPUs |",
+             | API write p50 | p99 | vs. alone | slowest /healthz | operator, MB | operator, CPUs | kube-apiserver, CPUs |",
             self.alone.hooks
         )?;
-        writeln!(f, "{}|", "|---".repeat(19))?;
+        writeln!(f, "{}|", "|---".repeat(20))?;
         let alone = std::iter::once(("alone", self.alone));
         for (name, figures) in alone.chain(self.attacked.iter().copied()) {
             write!(f, "| {} |", name.replace('_', " "))?;
@@ -123,8 +137,9 @@ impl fmt::Display for Measured {
                 write!(f, " {p50:.1?} | {p99:.1?} | {ratio:.2} |")?;
             }
             let [operator, server] = figures.busy;
-            writeln!(f, " {:.1?} | {operator:.2} | {server:.2} |", figures.health)?;
+            let (health, memory) = (figures.health, figures.memory >> 20);
+            writeln!(f, " {health:.1?} | {memory} | {operator:.2} | {server:.2} |")?;
         }
-        writeln!(f, "\npeak memory of the operator: {} MB", self.peak >> 20)
+        Ok(())
     }
 }

@@ -348,9 +348,14 @@ impl Operator {
         Ok(self.exit_status()?.is_none())
     }
 
-    /// The operator's peak resident memory in bytes.
+    /// The operator's peak resident memory in bytes, since its start or [`Self::reset_peak_memory`].
     pub fn peak_memory(&self) -> Result<u64> {
         self.proc_status("VmHWM:")
+    }
+
+    /// Begins to measure the peak of the resident memory again.
+    pub fn reset_peak_memory(&self) -> Result<()> {
+        Ok(std::fs::write(format!("/proc/{}/clear_refs", self.id()?), "5")?)
     }
 
     /// Limits the process's data segment to this many bytes until the process exits.
