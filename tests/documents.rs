@@ -27,6 +27,16 @@ fn the_page_on_hooks_shows_the_examples_unchanged() {
 }
 
 #[test]
+fn the_page_on_gitops_shows_the_health_check_unchanged() {
+    let script = read("release/argo-cd/tkex.tencent.com/GameDeployment/health.lua");
+    let lines = script.lines().map(|line| match line {
+        "" => "\n".to_owned(),
+        line => format!("      {line}\n"),
+    });
+    assert!(read("docs/gitops.md").contains(&lines.collect::<String>()));
+}
+
+#[test]
 fn the_readme_has_at_most_200_lines() {
     let lines = read("README.md").lines().count();
     assert!(lines <= 200, "README.md has {lines} lines");

@@ -15,6 +15,7 @@ mod container_order;
 mod defaults;
 mod examples;
 mod first_hour;
+mod gitops;
 mod guard;
 mod guard_actors;
 mod guard_costs;
@@ -169,6 +170,7 @@ fn main() -> anyhow::Result<ExitCode> {
         guard_uninstall::tests(),
         migrated::tests(),
         api::tests(),
+        gitops::tests(),
         warnings::tests(),
         yaml::tests(),
         kubelet::tests(),

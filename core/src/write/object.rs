@@ -19,6 +19,8 @@ pub struct WorkloadPatch {
     pub pods_to_delete: Option<Vec<String>>,
     /// New metadata.finalizers.
     pub finalizers: Option<Vec<String>>,
+    /// A merge patch of spec.template.
+    pub template: Option<Value>,
 }
 
 impl WorkloadPatch {
@@ -26,7 +28,9 @@ impl WorkloadPatch {
     pub(super) fn steers_rollout(&self) -> bool {
         let steers =
             |key: &str| [names::PAUSE_ANNOTATION, names::PROMOTE_ANNOTATION].contains(&key);
-        self.paused.is_some() || self.annotations.iter().any(|(key, _)| steers(key))
+        self.paused.is_some()
+            || self.template.is_some()
+            || self.annotations.iter().any(|(key, _)| steers(key))
     }
 
     /// Sets an annotation, or (None) removes it.

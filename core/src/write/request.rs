@@ -585,6 +585,9 @@ fn workload(patch: &WorkloadPatch, resource_version: &str) -> Value {
     if let Some(names) = &patch.pods_to_delete {
         body["spec"]["scaleStrategy"]["podsToDelete"] = json!(names);
     }
+    if let Some(template) = &patch.template {
+        body["spec"]["template"] = template.clone();
+    }
     body
 }
 
@@ -717,12 +720,14 @@ mod tests {
             retry_off: vec![HookPoint::PreDelete],
             pods_to_delete: None,
             finalizers: Some(vec!["f".into()]),
+            template: Some(json!({"metadata": {"labels": {"old": null}}})),
         };
         let expected = json!({
             "metadata": {"resourceVersion": "7", "annotations": {"a": "b", "c": null}, "finalizers": ["f"]},
             "spec": {
                 "updateStrategy": {"paused": true},
                 "preDeleteUpdateStrategy": {"retry": false},
+                "template": {"metadata": {"labels": {"old": null}}},
             },
         });
         assert_eq!(workload(&patch, "7"), expected);

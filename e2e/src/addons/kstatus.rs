@@ -7,6 +7,7 @@ use anyhow::{Result, ensure};
 use serde_json::Value;
 use tokio::process::Command;
 
+use crate::addons::argo_cd::ensure_health;
 use crate::checkout::repository;
 use crate::process::command::{go_command, run};
 
@@ -25,9 +26,14 @@ pub async fn status(object: &Value) -> Result<String> {
     Ok(printed.trim().to_owned())
 }
 
-/// Fails unless an object has this status.
+/// Fails unless an object has this status, and the health in Argo CD that goes with it.
 pub async fn ensure_status(object: &Value, expected: &str) -> Result<()> {
     let found = status(object).await?;
     ensure!(found.starts_with(expected), "{found}: {object:#}");
-    Ok(())
+    let health: &[&str] = match expected.split(':').next() {
+        Some("Current") => &["Healthy"],
+        Some("Failed") => &["Degraded"],
+        _ => &["Progressing", "Suspended"],
+    };
+    ensure_health(object, health).await
 }

@@ -1,5 +1,6 @@
 //! Components that some tests install in addition to the operator.
 
+pub mod argo_cd;
 pub mod crowd;
 pub mod defaulted;
 pub mod interference;

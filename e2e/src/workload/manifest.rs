@@ -78,6 +78,14 @@ impl Game {
         self
     }
 
+    /// Removes a field of the spec.
+    pub fn without(mut self, field: &str) -> Self {
+        if let Some(spec) = self.0["spec"].as_object_mut() {
+            spec.remove(field);
+        }
+        self
+    }
+
     /// Sets the name, and the selector and label that go with it.
     pub fn named(self, name: &str) -> Self {
         self.set("/metadata/name", name)

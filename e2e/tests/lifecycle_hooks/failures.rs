@@ -1,6 +1,7 @@
 //! Scripts that fail: what is shown, the next attempt, a pause, skipped steps; and what the API server refuses.
 
 use anyhow::{Context, Result, ensure};
+use e2e::addons::argo_cd;
 use e2e::addons::kstatus::ensure_status;
 use e2e::case::Case;
 use e2e::checkout::repository;
@@ -40,6 +41,8 @@ async fn show_retry_and_skip(stage: &mut Stage) -> Result<()> {
     stage.replace_operator().await?;
     stage.until_condition("one", condition, "attempt 3, next at").await?;
     let attempts = check_plugin_output(stage).await?;
+    let failed = stage.cluster("one").await?;
+    ensure!(argo_cd::actions(&failed).await? == ["pause", "retry"], "{failed:#}");
     check_command(stage, 0, "retry cluster/one", "cluster.tkex.tencent.com/one retried\n").await?;
     let next = format!("attempt {}, next at", attempts + 1);
     stage.until_condition("one", condition, &next).await?;
@@ -48,7 +51,11 @@ async fn show_retry_and_skip(stage: &mut Stage) -> Result<()> {
     check_command(stage, 1, "pause cluster/one", "").await?;
     stage.apply(&cluster_one("/tmp/hooks/pre-install", machine.clone())).await?;
     stage.until_condition("one", condition, "Unknown Paused: spec.paused is true").await?;
-    check_command(stage, 0, "resume cluster/one", "cluster.tkex.tencent.com/one resumed\n").await?;
+    let paused = stage.cluster("one").await?;
+    argo_cd::ensure_health(&paused, &["Suspended"]).await?;
+    ensure!(argo_cd::actions(&paused).await? == ["resume"], "{paused:#}");
+    let resume = argo_cd::patch(&paused, "resume").await?;
+    stage.kubectl(&format!("patch cluster one --type=merge -p={resume}")).await?;
     let watch = stage.game("status cluster/one --watch --timeout 60s").await?;
     let is_over = watch.stdout.contains("cluster/one: Running, 2 of 2 nodes installed");
     ensure!(watch.code == 0 && is_over, "{watch:?}");

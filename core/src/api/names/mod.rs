@@ -55,6 +55,8 @@ pub const BCS_IN_PLACE_GRACE: &str = "inplace-update-grace";
 pub const PAUSE_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/pause";
 /// Workload annotation: a rollout (revision, step hash) whose canary steps the user skips.
 pub const PROMOTE_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/promote";
+/// Workload annotation: the revision of a rollout that the user rolls back to the stable template. The operator removes it.
+pub const UNDO_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/undo";
 /// Workload annotation: the reason for its last change (Kubernetes convention); copied to its new revisions.
 pub const CHANGE_CAUSE: &str = "kubernetes.io/change-cause";
 /// Workload annotation: a retry in progress (points and generation).

@@ -83,6 +83,7 @@ impl Draft {
         patch.paused = change.paused.or(patch.paused);
         patch.pods_to_delete = change.pods_to_delete.or(patch.pods_to_delete.take());
         patch.finalizers = change.finalizers.or(patch.finalizers.take());
+        patch.template = change.template.or(patch.template.take());
         patch.retry_off.extend(change.retry_off);
         patch.annotations.retain(|(key, _)| !change.annotations.iter().any(|(new, _)| new == key));
         patch.annotations.extend(change.annotations);

@@ -21,7 +21,7 @@ use crate::workload::hooks::run_maker;
 use crate::workload::hooks::run_maker::CannotMake;
 use crate::workload::hooks::run_maker::{HookMaker, Subject};
 use crate::workload::rollout::pause::{OwnPause, lift, own_pause, remove};
-use crate::workload::rollout::{pause, promotion};
+use crate::workload::rollout::{pause, promotion, undo};
 use crate::workload::spec::Progress;
 use crate::workload::spec::Workload;
 use crate::workload::world::World;
@@ -116,6 +116,7 @@ pub fn advance(
     if !promoted {
         draft.patch_workload(promotion::forget(workload));
     }
+    draft.patch_workload(undo::to_stable(workload, world, stable, update));
     let walk = Walk {
         workload,
         world,

@@ -3,6 +3,7 @@
 mod canary;
 pub mod pause;
 mod promotion;
+mod undo;
 
 pub use canary::{Advance, Counts, Rollout, advance};
 pub use promotion::Promotion;

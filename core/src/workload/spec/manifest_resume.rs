@@ -10,9 +10,15 @@ use serde_json::json;
 
 use crate::api::names::{self, LAST_APPLIED};
 
-/// Field managers of commands with which users change single fields, and the operator's own.
-const DELIBERATE: [&str; 4] =
-    [names::FIELD_MANAGER, names::PLUGIN_FIELD_MANAGER, "kubectl-edit", "kubectl-patch"];
+/// Field managers of commands with which users change single fields, and the operator's own. As `argocd-server`, Argo CD
+/// carries out the actions of its users; it syncs as `argocd-controller`.
+const DELIBERATE: [&str; 5] = [
+    names::FIELD_MANAGER,
+    names::PLUGIN_FIELD_MANAGER,
+    "kubectl-edit",
+    "kubectl-patch",
+    "argocd-server",
+];
 
 /// Whether spec.updateStrategy.paused got its value from an apply: server-side (the field belongs
 /// to an Apply entry), or client-side (it is in the last-applied annotation, and no deliberate
@@ -113,6 +119,7 @@ mod tests {
             ("kubectl-patch", "Update", true, false),
             ("kubectl-game", "Update", true, false),
             ("gamekeeper", "Update", true, false),
+            ("argocd-server", "Update", true, false),
             ("dashboard", "Update", false, false),
             ("kubectl-client-side-apply", "Update", true, true),
             ("argocd-controller", "Update", true, true),

@@ -29,5 +29,6 @@ mod sets;
 mod sidecar_updates;
 mod sidecars;
 mod story;
+mod undo;
 mod vacated;
 mod volumes;

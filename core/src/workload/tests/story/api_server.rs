@@ -216,6 +216,9 @@ impl<K: Planned + Serialize> Story<K> {
         if let Some(names) = patch.pods_to_delete {
             change["scaleStrategy"]["podsToDelete"] = json!(names);
         }
+        if let Some(template) = patch.template {
+            change["template"] = template;
+        }
         self.change_spec(change);
         if let Some(finalizers) = patch.finalizers {
             self.object.meta_mut().finalizers = Some(finalizers);

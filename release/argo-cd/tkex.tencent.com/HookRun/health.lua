@@ -1,0 +1,1 @@
+../GameDeployment/health.lua

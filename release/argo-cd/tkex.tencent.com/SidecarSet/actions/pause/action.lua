@@ -1,0 +1,1 @@
+../../../GameDeployment/actions/pause/action.lua

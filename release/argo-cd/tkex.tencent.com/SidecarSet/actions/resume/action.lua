@@ -1,0 +1,1 @@
+../../../GameDeployment/actions/resume/action.lua
