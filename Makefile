@@ -1,7 +1,7 @@
 # `make` without a target lists all targets.
 .DEFAULT_GOAL := help
 PREFIX ?= $(HOME)/.local
-.PHONY: help demo demo-down install-plugin crds cluster-up cluster-down test doc lint deny advisories image-check test-kubelet compatibility random campaign guard-campaign soak bench archives
+.PHONY: help demo demo-down install-plugin crds cluster-up cluster-down test doc lint deny advisories image-check test-kubelet compatibility random campaign guard-campaign soak bench archives release release-check
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -38,6 +38,7 @@ test: ## formatting, lints, documentation, unit and property tests, then e2e on 
 	e2e/cluster/build.sh >/dev/null
 	e2e/compatibility/build.sh 1.30 >/dev/null
 	e2e/compatibility/build.sh helm-4 >/dev/null
+	e2e/argo-cd/build.sh >/dev/null
 	cargo test --workspace --locked
 	E2E_KUBERNETES=1.30 E2E_AREAS=install,canary,guard cargo test --workspace --locked --test main
 	e2e/image/check.sh
@@ -110,6 +111,13 @@ bench: ## measure plans of 10,000 pods; 1,000 pods of the operator, native contr
 	target/release/bench $(PART)
 
 VERSION ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
-archives: ## build the release archives for this architecture, in target/archives
-	@e2e/require.sh cargo cc
+archives: ## build the release archives and the image for this architecture, in target/archives
+	@e2e/require.sh cargo cc go flock jq buildah
 	release/archives.sh $(VERSION)
+
+release: archives ## make a release of VERSION (that of Cargo.toml) in target/release-VERSION (release/README.md)
+	@e2e/require.sh gpg
+	release/make.sh $(VERSION)
+
+release-check: release ## make a release and check it with the programs of its users; plays the first hour from its folder alone
+	release/check.sh $(VERSION)

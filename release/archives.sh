@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds the operator and the plugin for this machine's architecture, and packs each into target/archives.
+# Builds the operator and the plugin for this machine's architecture, with the list of their dependencies in them, and packs
+# each into target/archives, with a CycloneDX file. The operator's image is there, too, as an image layout (OCI).
 # Archives of the same commit have the same file names, times and owners.
 # usage: archives.sh VERSION    (fails unless Cargo.toml and the chart have this version)
 set -euo pipefail
@@ -15,7 +16,8 @@ case $(uname -sm) in
   *) die "there are no releases for $(uname -sm)" ;;
 esac
 release/notes.sh "$version" >/dev/null
-cargo build --release --locked --package gamekeeper --package kubectl-game --bins
+PATH=$(release/programs.sh):$PATH
+cargo auditable build --release --locked --package gamekeeper --package kubectl-game --bins
 
 binaries=${CARGO_TARGET_DIR:-target}/release
 rm -rf target/archives
@@ -23,16 +25,18 @@ mkdir -p target/archives
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 time=$(git show --no-patch --format=%ct)
+release/sbom.sh "$work" gamekeeper kubectl-game
 
 # pack NAME FILE...
 pack() {
   local name=$1
   shift
   mkdir "$work/$name"
-  cp -- "$@" LICENSE "$work/$name"
+  cp -- "$@" "$work/$name.cdx.json" LICENSE "$work/$name"
   tar --create --directory "$work/$name" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$time" . \
     | gzip --no-name >"target/archives/${name}_${version}_$platform.tar.gz"
 }
 pack gamekeeper "$binaries/gamekeeper"
-pack kubectl-game "$binaries/kubectl-game" kubectl-game/kubectl_complete-game
+pack kubectl-game "$binaries/kubectl-game" kubectl-game/kubectl_complete-game kubectl-game/k9s/plugins.yaml kubectl-game/k9s/views.yaml
+release/image.sh "$version" "$binaries/gamekeeper" "$work/gamekeeper.cdx.json" "target/archives/image_${version}_$platform"
 ls -l target/archives

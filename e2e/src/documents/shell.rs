@@ -1,7 +1,7 @@
 //! Runs the commands of a document, and compares their output with what the document shows.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -34,6 +34,7 @@ const REFUSED: [&str; 2] = ["Invalid value", "Error from server"];
 pub struct Shell {
     path: OsString,
     kubeconfig: PathBuf,
+    folder: PathBuf,
 }
 
 impl Shell {
@@ -45,7 +46,12 @@ impl Shell {
     /// A shell with this kubeconfig.
     pub async fn with(plane: &ControlPlane, kubeconfig: PathBuf) -> Result<Self> {
         let path = plane.path().await?;
-        Ok(Self { path, kubeconfig })
+        Ok(Self { path, kubeconfig, folder: repository().to_owned() })
+    }
+
+    /// This shell in another folder.
+    pub fn in_folder(self, folder: &Path) -> Self {
+        Self { folder: folder.to_owned(), ..self }
     }
 
     /// Runs a command and checks its output. Names of the workload's pods and revisions may differ.
@@ -95,7 +101,7 @@ impl Shell {
         let mut command = Command::new("bash");
         command
             .args(["-o", "pipefail", "-c", line])
-            .current_dir(repository())
+            .current_dir(&self.folder)
             .env("PATH", &self.path)
             .env("KUBECONFIG", &self.kubeconfig)
             .env(WITHOUT_GC.0, WITHOUT_GC.1)

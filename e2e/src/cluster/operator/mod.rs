@@ -114,7 +114,7 @@ impl Operator {
         config["current-context"] = json!(account);
         std::fs::write(&kubeconfig, serde_json::to_vec(&config)?)?;
         Ok(Operator {
-            binary: binary().await?,
+            binary: program("gamekeeper").await?,
             kubeconfig,
             namespace: namespace.to_owned(),
             account: account.to_owned(),
@@ -436,13 +436,5 @@ impl Operator {
     /// The CPU time of the process.
     pub fn processor_time(&self) -> Result<Duration> {
         processor_time(self.id()?)
-    }
-}
-
-/// The operator's binary. The environment variable GAMEKEEPER_BINARY can name another one.
-async fn binary() -> Result<PathBuf> {
-    match std::env::var_os("GAMEKEEPER_BINARY") {
-        Some(binary) => Ok(binary.into()),
-        None => program("gamekeeper").await,
     }
 }
