@@ -22,7 +22,7 @@ COPY e2e/image/placeholders.sh /
 RUN /placeholders.sh && cargo build --release --locked --package gamekeeper --bin gamekeeper
 COPY . .
 # Cargo compares modification times: the sources must be newer than the builds of the placeholders.
-RUN find src core/src lint-command/src -name '*.rs' -exec touch {} + \
+RUN find src core/src kubectl-game/src lint-command/src -name '*.rs' -exec touch {} + \
     && cargo build --release --locked --package gamekeeper --bin gamekeeper \
     && cp target/release/gamekeeper /usr/local/bin/
 # The program, the C library that it is linked with, and the CA certificates that hooks trust.

@@ -47,9 +47,10 @@ doc: ## build the code's documentation, private items included, in target/doc; a
 	@e2e/require.sh cargo cc
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --locked
 
-lint: deny ## check scripts, workflows, spelling and dependencies
+lint: deny ## check scripts, workflows, spelling, dependencies, and the page of kubectl game view (with npm)
 	@e2e/require.sh shellcheck
 	checks/scripts.sh
+	checks/page.sh
 	$$(checks/tools.sh)/actionlint
 	$$(checks/tools.sh)/typos
 

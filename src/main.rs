@@ -31,6 +31,8 @@ enum Command {
     NodeHook(node_hook::Options),
     /// Wait until the cluster is ready, or until an operator leads. Used by the chart's bootstrap hooks.
     WaitFor(wait_for::Options),
+    /// Serve the page of `kubectl game view` to visitors who bring their own tokens.
+    View(kubectl_game::ViewOptions),
     /// Check manifests without a cluster. Exit code: 0 no errors, 1 something would be rejected, 2 a file cannot be read.
     Lint(lint_command::Options),
 }
@@ -43,6 +45,7 @@ fn main() -> ExitCode {
         Command::Try(options) => return try_template(&options),
         Command::NodeHook(options) => return ExitCode::from(node_hook::run(&options)),
         Command::WaitFor(options) => block_on(wait_for::wait(&options)),
+        Command::View(options) => block_on(kubectl_game::serve_view(options)),
         Command::Lint(options) => return ExitCode::from(lint_command::run(&options)),
     };
     match result {

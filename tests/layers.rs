@@ -304,7 +304,7 @@ fn the_core_is_built_without_client_runtime_or_io() {
 fn the_plugin_is_built_without_dependencies_of_the_operator() {
     let found = dependencies("kubectl-game");
     assert!(found.contains(&"kube_client".to_owned()), "{found:?}");
-    for foreign in ["gamekeeper", "rcgen", "reqwest", "axum", "prometheus_client"] {
+    for foreign in ["gamekeeper", "rcgen", "reqwest", "prometheus_client"] {
         assert!(!found.contains(&foreign.to_owned()), "the plugin is built with {foreign}");
     }
 }

@@ -15,6 +15,7 @@
 
 pub mod addons;
 pub mod areas;
+pub mod browser;
 pub mod campaign;
 pub mod case;
 pub mod checkout;

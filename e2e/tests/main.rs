@@ -77,6 +77,7 @@ mod stateful_updates;
 mod stateful_volumes;
 mod tenants;
 mod unreadable;
+mod view;
 mod walkthroughs;
 mod warnings;
 mod yaml;
@@ -94,6 +95,7 @@ fn main() -> anyhow::Result<ExitCode> {
         admission::tests(),
         guard_crds::tests(),
         plugin::tests(),
+        view::tests(),
         leader::tests(),
         metrics::tests(),
         examples::tests(),

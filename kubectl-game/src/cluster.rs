@@ -13,6 +13,7 @@ use std::time::Duration;
 use gamekeeper_core::api::names::{HOOKS_NAMESPACE, WorkloadKind};
 use gamekeeper_core::api::{Cluster as Lifecycle, HookRun, SidecarSet};
 use k8s_openapi::api::apps::v1::ControllerRevision;
+use k8s_openapi::api::authorization::v1::SelfSubjectAccessReview;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::api::ListParams;
 use kube::core::{ApiResource, DynamicObject, NamespaceResourceScope};
@@ -56,13 +57,16 @@ impl Cluster {
         })
     }
 
-    #[cfg(test)]
+    /// A cluster that this client reaches.
     pub fn of(client: Client, namespace: &str) -> Self {
         Cluster { client, request_timeout: None, namespace: namespace.to_owned() }
     }
 
     /// Sends a request, and retries it while the server is too busy.
-    pub async fn send<T>(&self, request: impl AsyncFn() -> kube::Result<T>) -> Result<T, Error> {
+    pub async fn send<T, R>(&self, request: impl Fn() -> R) -> Result<T, Error>
+    where
+        R: Future<Output = kube::Result<T>>,
+    {
         let response = async {
             for _ in 0..MAX_RETRIES {
                 match request().await {
@@ -123,6 +127,22 @@ impl Cluster {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
+    /// The objects of the namespace, or of all namespaces.
+    pub fn scoped<K>(&self, all_namespaces: bool) -> Api<K>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+    {
+        match all_namespaces {
+            true => Api::all(self.client.clone()),
+            false => self.api(),
+        }
+    }
+
+    /// Questions about the user's own permissions.
+    pub fn access_reviews(&self) -> Api<SelfSubjectAccessReview> {
+        Api::all(self.client.clone())
+    }
+
     /// All workloads of the namespace, or of all namespaces.
     pub async fn list(&self, all_namespaces: bool) -> Result<Vec<Game>, Error> {
         let any = ListParams::default();
@@ -176,10 +196,7 @@ impl Cluster {
     }
 
     async fn all_runs(&self, all_namespaces: bool) -> Result<Vec<HookRun>, Error> {
-        let api = match all_namespaces {
-            true => Api::all(self.client.clone()),
-            false => self.api::<HookRun>(),
-        };
+        let api: Api<HookRun> = self.scoped(all_namespaces);
         let params = ListParams::default();
         let found = self.send(async || api.list(&params).await).await?;
         Ok(found.items)
@@ -268,10 +285,7 @@ impl Cluster {
 
     /// The pods on a node.
     pub async fn pods_on(&self, node: &str, all_namespaces: bool) -> Result<Vec<Pod>, Error> {
-        let api = match all_namespaces {
-            true => Api::all(self.client.clone()),
-            false => self.api::<Pod>(),
-        };
+        let api: Api<Pod> = self.scoped(all_namespaces);
         let params = ListParams::default().fields(&format!("spec.nodeName={node}"));
         let found = self.send(async || api.list(&params).await).await?;
         Ok(found.items)

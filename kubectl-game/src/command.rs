@@ -29,6 +29,7 @@ use crate::steer::steer;
 use crate::style::Style;
 use crate::verdict::{End, Verdict, judge};
 use crate::view::{history, hooks, list, none_found, status, tree};
+use crate::web;
 
 /// Runs a command and returns its exit code.
 pub async fn run(cli: Cli) -> Result<ExitCode, Error> {
@@ -54,6 +55,7 @@ pub async fn run(cli: Cli) -> Result<ExitCode, Error> {
         Command::Hooks { workload, failed, output, .. } => {
             show_hooks(target, &workload, failed, output).await?
         }
+        Command::View(options) => web::view(target, &options).await?,
         Command::Lint(options) => return lint_files(options).await,
         Command::Completion { shell } => {
             let mut script = Vec::new();

@@ -42,10 +42,10 @@ pub async fn follow_tree(
     loop {
         tokio::select! {
             update = watch.next() => match update? {
-                Update::Scene(scene) if is_too_early(&scene, frames.last.is_some(), deadline) => {
+                Update::State(scene) if is_too_early(&scene, frames.last.is_some(), deadline) => {
                     unobserved = Some(*scene);
                 }
-                Update::Scene(scene) => {
+                Update::State(scene) => {
                     unobserved = None;
                     frames.show(*scene)?;
                 }
@@ -173,7 +173,7 @@ async fn until_end(
     let mut is_disconnected = false;
     loop {
         let scene = match watch.next().await? {
-            Update::Scene(scene) => *scene,
+            Update::State(scene) => *scene,
             Update::Disconnected(outage) => {
                 eprintln!("{}", outage_message(&outage));
                 is_disconnected = true;

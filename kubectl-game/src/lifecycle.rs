@@ -25,6 +25,7 @@ use crate::poll;
 use crate::print;
 use crate::style::{Style, Tone};
 use crate::table::{Cell, Table};
+use crate::verdict::End;
 
 /// How a command changes a Cluster.
 #[derive(Clone, Copy)]
@@ -149,8 +150,32 @@ fn patch(
     }
 }
 
+/// The state of a Cluster in one word and one sentence.
+pub struct Outline {
+    pub end: End,
+    pub word: &'static str,
+    pub tone: Tone,
+    pub sentence: String,
+}
+
+/// Outlines the state of a Cluster.
+pub fn outline(cluster: &Lifecycle) -> Outline {
+    let (end, tone) = match exit_code(cluster) {
+        0 => (End::Done, Tone::Good),
+        IN_PROGRESS => (End::InProgress, Tone::Busy),
+        _ => (End::Stopped, Tone::Bad),
+    };
+    let sentence = ready(cluster).map_or_else(String::new, |it| it.message.clone());
+    Outline { end, word: phase(cluster), tone, sentence }
+}
+
+/// When condition Ready last changed.
+pub fn since(cluster: &Lifecycle) -> Option<Timestamp> {
+    ready(cluster).map(|it| it.last_transition_time.0)
+}
+
 /// The conditions of the steps, and Ready. Those of kstatus say nothing that Ready does not say.
-fn conditions(cluster: &Lifecycle) -> impl Iterator<Item = &Condition> {
+pub fn conditions(cluster: &Lifecycle) -> impl Iterator<Item = &Condition> {
     let status = cluster.status.as_ref();
     let conditions = status.into_iter().flat_map(|status| &status.conditions);
     conditions.filter(|it| !is_of_kstatus(&it.type_))

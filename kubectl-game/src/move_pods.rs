@@ -16,7 +16,7 @@ use crate::command::put;
 use crate::error::{Error, refuse};
 use crate::kind::name_after;
 use crate::options::{ClusterOptions, MoveOptions};
-use crate::pod_changes::PodChanges;
+use crate::pod_changes::{PodChanges, outcome};
 use crate::scene::workload_of;
 
 /// What the command moves.
@@ -73,6 +73,17 @@ pub async fn move_pods(target: &ClusterOptions, options: &MoveOptions) -> Result
         }
     }
     changed.into_result()
+}
+
+/// Requests the replacement of one pod, and returns the outcome.
+pub async fn request(cluster: &Cluster, name: &str) -> Result<String, Error> {
+    let pod = movable(cluster.pod(name).await?)?;
+    if is_requested(&pod) {
+        return refuse(format!("pod/{name} is already marked to be moved"));
+    }
+    let now = Timestamp::now();
+    let changed = cluster.change_pod(&pod, |pod| patch(pod, Some(now)), false).await?;
+    Ok(outcome(name, "will be moved", changed))
 }
 
 /// The pods on a node that the operator can replace.

@@ -71,6 +71,23 @@ pub struct Workload {
     pub words: Vec<String>,
 }
 
+/// Where the page is served, and what it opens with.
+#[derive(Args, Clone, Debug)]
+pub struct ViewOptions {
+    /// The workload to open; the fleet when absent.
+    #[arg(value_name = "WORKLOAD")]
+    pub workload: Vec<String>,
+    /// All namespaces that you may list, even with -n.
+    #[arg(short = 'A', long)]
+    pub all_namespaces: bool,
+    /// The port on 127.0.0.1; 0 means any free one.
+    #[arg(long, default_value_t = 0)]
+    pub port: u16,
+    /// Print the address only.
+    #[arg(long)]
+    pub no_open: bool,
+}
+
 #[derive(Args, Clone, Debug)]
 pub struct WriteOptions {
     /// Submit the change as a server-side dry run.
@@ -203,6 +220,8 @@ pub enum Command {
         #[arg(short, long, value_name = "FORMAT")]
         output: Option<Output>,
     },
+    /// Serve a page on this machine that shows what runs, what waits, and who has to act.
+    View(ViewOptions),
     /// Check manifests without a cluster.
     #[command(after_help = LINT_EXIT_CODES)]
     Lint(lint_command::Options),

@@ -35,11 +35,11 @@ impl PodChanges<'_> {
             let name = pod.name_any();
             let cluster = self.cluster.in_namespace(pod.namespace().unwrap_or_default());
             match cluster.change_pod(pod, &patch, self.dry_run).await {
-                Ok(PodChange::Done) => {
-                    put(&format!("pod/{name} {}{}\n", self.done, self.suffix()))?;
-                    changed.count += 1;
+                Ok(change) => {
+                    let done = format!("{}{}", self.done, self.suffix());
+                    put(&format!("{}\n", outcome(&name, &done, change)))?;
+                    changed.count += usize::from(change == PodChange::Done);
                 }
-                Ok(PodChange::NoPod) => put(&format!("pod/{name} no longer exists: skipped\n"))?,
                 Err(error @ Error::Server(_)) => changed.errors.push(error),
                 Err(error) => return Err(error),
             }
@@ -53,6 +53,14 @@ impl PodChanges<'_> {
             true => " (server dry run)",
             false => "",
         }
+    }
+}
+
+/// The outcome of a change to a pod.
+pub fn outcome(name: &str, done: &str, change: PodChange) -> String {
+    match change {
+        PodChange::Done => format!("pod/{name} {done}"),
+        PodChange::NoPod => format!("pod/{name} no longer exists: skipped"),
     }
 }
 

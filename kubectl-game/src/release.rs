@@ -18,7 +18,7 @@ use crate::command::put;
 use crate::error::{Error, refuse};
 use crate::kind::{Reference, full_name, name_after, short_name};
 use crate::options::ClusterOptions;
-use crate::pod_changes::PodChanges;
+use crate::pod_changes::{PodChanges, outcome};
 use crate::scene::workload_of;
 
 /// What the command releases.
@@ -57,10 +57,7 @@ pub async fn release(
     let patch = |pod: &Pod| patch(pod, Timestamp::now());
     match released {
         Released::Pod(name) => {
-            let pod = cluster.pod(&name).await?;
-            if !is_guarded(&pod) {
-                return refuse(format!("pod/{name} is not guarded: nothing to release"));
-            }
+            let pod = guarded(&cluster, &name).await?;
             changes.apply(&[&pod], patch).await?.into_result()
         }
         Released::Workload(reference) => {
@@ -76,6 +73,22 @@ pub async fn release(
             put(&format!("{name} released: {count}{}\n", changes.suffix()))?;
             changed.into_result()
         }
+    }
+}
+
+/// Releases one pod, and returns the outcome.
+pub async fn request(cluster: &Cluster, name: &str) -> Result<String, Error> {
+    let pod = guarded(cluster, name).await?;
+    let changed = cluster.change_pod(&pod, |pod| patch(pod, Timestamp::now()), false).await?;
+    Ok(outcome(name, "released", changed))
+}
+
+/// The pod with this name, which must be guarded.
+async fn guarded(cluster: &Cluster, name: &str) -> Result<Pod, Error> {
+    let pod = cluster.pod(name).await?;
+    match is_guarded(&pod) {
+        true => Ok(pod),
+        false => refuse(format!("pod/{name} is not guarded: nothing to release")),
     }
 }
 

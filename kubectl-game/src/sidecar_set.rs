@@ -36,8 +36,8 @@ use crate::view::{none_found, status as sentences};
 pub use change::Change;
 use history::History;
 use scene::SidecarScene;
-use set::Set;
-use verdict::judge;
+pub use set::Set;
+pub use verdict::judge;
 
 /// How often the tree of a set is read while it is watched. The set may select all pods in the cluster.
 const TREE_INTERVAL: Duration = Duration::from_secs(3);

@@ -16,6 +16,10 @@ impl Cell {
         Cell { text: text.into(), tone, marked: true }
     }
 
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
     fn shown(&self, style: Style) -> String {
         let mark = if self.marked { style.mark(self.tone) } else { "" };
         format!("{mark}{}", sanitize(&self.text))

@@ -1,7 +1,7 @@
 //! The state of a rollout, and why it does not continue: a sentence for people, a word for tables, an exit
 //! code for scripts.
 
-mod hooks;
+pub mod hooks;
 
 use gamekeeper_core::api::{CanaryStep, ConditionType, PauseReason, Reason};
 use gamekeeper_core::observed::time::duration;
@@ -38,6 +38,19 @@ pub struct Verdict {
     pub also: Vec<String>,
     /// Whether the rollout is complete, but a user's pause holds back the next one.
     pub holds_next: bool,
+    /// What it waits for, or why it has stopped; what needs a user comes first.
+    pub causes: Vec<Finding>,
+}
+
+/// Who has to act before a rollout continues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Acts {
+    /// A user.
+    You,
+    /// The game server, whose hook has yet to allow something.
+    Game,
+    /// Nobody: the operator continues by itself.
+    Nobody,
 }
 
 impl Verdict {
@@ -69,20 +82,41 @@ impl Verdict {
 }
 
 /// One reason for the state of a rollout.
-struct Finding {
-    end: End,
-    word: &'static str,
-    sentence: String,
-    fix: Option<String>,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    pub end: End,
+    pub word: &'static str,
+    pub sentence: String,
+    pub fix: Option<String>,
+    /// Since when, as far as that is known.
+    pub since: Option<Timestamp>,
+    /// When it ends by itself, if that is known.
+    pub until: Option<Timestamp>,
+    pub acts: Acts,
+    /// The pods that it is about, if it is about particular pods.
+    pub pods: Vec<String>,
 }
 
 impl Finding {
     fn new(end: End, word: &'static str, sentence: impl Into<String>) -> Self {
-        Finding { end, word, sentence: sentence.into(), fix: None }
+        let acts = match end {
+            End::Stopped => Acts::You,
+            End::Done | End::InProgress => Acts::Nobody,
+        };
+        let (fix, since, until, pods) = (None, None, None, Vec::new());
+        Finding { end, word, sentence: sentence.into(), fix, since, until, acts, pods }
     }
 
     fn with_fix(self, fix: impl Into<String>) -> Self {
         Finding { fix: Some(fix.into()), ..self }
+    }
+
+    fn since(self, since: Option<Timestamp>) -> Self {
+        Finding { since, ..self }
+    }
+
+    fn about(self, pods: Vec<String>) -> Self {
+        Finding { pods, ..self }
     }
 }
 
@@ -98,7 +132,9 @@ fn deleting(game: &Game) -> Finding {
     };
     let sentence = format!("will be deleted once its pods are; {pods}");
     let release = format!("skip the hooks with: kubectl game release {}", game.short_name());
-    let finding = Finding::new(End::InProgress, "Deleting", sentence);
+    let waiting = protection.waiting.iter();
+    let finding = Finding::new(End::InProgress, "Deleting", sentence)
+        .about(waiting.map(|it| it.pod_name.clone()).collect());
     match protection.waiting.is_empty() {
         true => finding,
         false => finding.with_fix(release),
@@ -129,18 +165,21 @@ pub fn judge(scene: &Scene, now: Timestamp) -> Verdict {
         // Findings that wait for a user come first.
         findings.sort_by_key(|finding| std::cmp::Reverse(finding.end));
     }
-    let mut findings = findings.into_iter();
-    let first = findings
-        .next()
-        .unwrap_or_else(|| Finding::new(End::InProgress, "Updating", progress(game)));
-    let holds_next = first.end == End::Done && game.is_paused_by_user();
+    let ready = game.status.condition(ConditionType::Ready);
+    let since = ready.map(|it| it.last_transition_time.0);
+    if findings.is_empty() {
+        findings.push(Finding::new(End::InProgress, "Updating", progress(game)));
+    }
+    let first = &mut findings[0];
+    first.since = first.since.or(since);
     Verdict {
         end: first.end,
         word: first.word,
-        sentence: first.sentence,
-        fix: first.fix,
-        also: findings.map(|finding| finding.sentence).collect(),
-        holds_next,
+        sentence: first.sentence.clone(),
+        fix: first.fix.clone(),
+        holds_next: first.end == End::Done && game.is_paused_by_user(),
+        also: findings.iter().skip(1).map(|finding| finding.sentence.clone()).collect(),
+        causes: findings,
     }
 }
 
@@ -240,6 +279,7 @@ fn pause(scene: &Scene, now: Timestamp) -> Option<Finding> {
         PauseReason::PausedByCanaryPauseStep => at_pause_step(game, held.start_time.0, now),
         PauseReason::PausedByStepBasedHook => at_hook_step(scene, &elapsed),
     };
+    finding.since = Some(held.start_time.0);
     let progressing = game.status.condition(ConditionType::Progressing);
     let reason = progressing.and_then(|it| Reason::parse(&it.reason));
     if reason == Some(Reason::ResumeByApplyIgnored) {
@@ -256,10 +296,11 @@ fn at_pause_step(game: &Game, began: Timestamp, now: Timestamp) -> Finding {
         Some(length) => {
             let end = began.checked_add(length).unwrap_or(began);
             let left = span(end.duration_since(now).as_secs());
+            let until = Some(end);
             let end = end.round(jiff::Unit::Second).unwrap_or(end);
             let sentence = format!("canary step {index} is paused until {end}, {left} from now");
-            Finding::new(End::InProgress, "Paused", sentence)
-                .with_fix(format!("continue immediately with: {resume}"))
+            let finding = Finding::new(End::InProgress, "Paused", sentence);
+            Finding { until, ..finding }.with_fix(format!("continue immediately with: {resume}"))
         }
         None => {
             let elapsed = span(now.duration_since(began).as_secs());
@@ -297,7 +338,8 @@ fn failures(game: &Game) -> Vec<Finding> {
         let condition = game.status.true_condition(type_)?;
         let (reason, message) = (&condition.reason, &condition.message);
         let sentence = format!("{subject} is blocked ({reason}): {message}");
-        Some(Finding::new(End::Stopped, "Blocked", sentence))
+        let since = Some(condition.last_transition_time.0);
+        Some(Finding::new(End::Stopped, "Blocked", sentence).since(since))
     });
     findings.collect()
 }
@@ -307,7 +349,8 @@ fn upkeep(game: &Game) -> Option<Finding> {
     let condition = game.status.true_condition(ConditionType::FailedUpkeep)?;
     let sentence =
         format!("the API server refuses upkeep ({}): {}", condition.reason, condition.message);
-    Some(Finding::new(End::InProgress, "Updating", sentence))
+    let since = Some(condition.last_transition_time.0);
+    Some(Finding::new(End::InProgress, "Updating", sentence).since(since))
 }
 
 #[cfg(test)]

@@ -1,29 +1,27 @@
-//! Watches of a workload and of the objects that belong to it.
+//! Watches of objects, with what is known of the connection.
 //!
 //! A watch without events may be idle or cut off, so the server is probed at intervals. When a probe or a
 //! watch fails, all watches start again, and their first lists show that the connection is restored.
 
+mod scene;
+
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream, select_all};
 use futures::{Stream, StreamExt, TryStreamExt};
-use gamekeeper_core::api::HookRun;
 use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::ControllerRevision;
-use k8s_openapi::api::core::v1::Pod;
-use kube::core::DynamicObject;
 use kube::runtime::reflector::Store;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt, reflector, watcher};
-use kube::{Api, Resource};
+use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use crate::cluster::{Cluster, read, resource};
 use crate::error::Error;
-use crate::game::Game;
-use crate::scene::Scene;
+
+pub use scene::{SceneWatch, WatchedScene};
 
 /// Events within this time cause one update.
 const DEBOUNCE: Duration = Duration::from_millis(100);
@@ -36,12 +34,30 @@ const RECONNECT_DELAY: Duration = Duration::from_secs(1);
 /// Seconds after which a watch is renewed, so that a broken one is noticed.
 const WATCH_SECONDS: u32 = 30;
 
-/// What a [`SceneWatch`] reports.
-pub enum Update {
-    /// A scene that may differ from the previous one. The connection works.
-    Scene(Box<Scene>),
+/// Objects that are watched together.
+pub trait Watched {
+    /// What the watches have observed, as one value.
+    type State;
+
+    /// Starts one watch for each kind of object, anew after the connection was lost.
+    fn start(&mut self) -> Vec<Events>;
+
+    /// A small read that shows whether the server responds.
+    fn probe(&self) -> Probe;
+
+    /// The observed state; None if what is watched was deleted.
+    fn state(&self) -> Result<Option<Self::State>, Error>;
+}
+
+/// Sends a request that probes the server.
+pub type Probe = Box<dyn Fn() -> BoxFuture<'static, Result<(), Error>> + Send + Sync>;
+
+/// What a [`Watch`] reports.
+pub enum Update<T> {
+    /// A state that may differ from the previous one. The connection works.
+    State(Box<T>),
     Disconnected(Outage),
-    /// The workload was deleted.
+    /// What is watched was deleted.
     Deleted,
 }
 
@@ -53,11 +69,11 @@ pub struct Outage {
     pub why: String,
 }
 
-/// Watches of one workload.
-pub struct SceneWatch {
-    cluster: Cluster,
-    game: Game,
-    reflectors: Reflectors,
+/// Watches of some objects, with the state of the connection.
+pub struct Watch<W> {
+    watched: W,
+    /// The events of all watches.
+    events: Events,
     /// Number of watches that have not received their first list yet.
     missing: usize,
     /// When the pending update is reported. It stays set if the caller stops waiting.
@@ -79,28 +95,30 @@ enum Connection {
     Lost,
 }
 
-impl SceneWatch {
-    pub fn new(cluster: &Cluster, game: &Game) -> Self {
-        SceneWatch {
-            cluster: cluster.clone(),
-            game: game.clone(),
-            reflectors: Reflectors::new(cluster, game),
-            missing: Reflectors::COUNT,
+impl<W: Watched> Watch<W> {
+    /// Starts the watches.
+    pub fn start(watched: W) -> Self {
+        let mut watch = Watch {
+            probes: probes(&watched),
+            watched,
+            events: stream::pending().boxed(),
+            missing: 0,
             update_at: None,
-            probes: probes(cluster, game),
             last_contact: Timestamp::now(),
             connection: Connection::Healthy,
             reconnect_at: None,
-        }
+        };
+        watch.reconnect();
+        watch
     }
 
     /// The next update. Cancel-safe: a pending update is reported by the next call.
-    pub async fn next(&mut self) -> Result<Update, Error> {
+    pub async fn next(&mut self) -> Result<Update<W::State>, Error> {
         loop {
             let update_at = self.update_at.filter(|_| self.missing == 0);
             let reconnect_at = self.reconnect_at;
             let outage = tokio::select! {
-                event = self.reflectors.events.try_next(), if reconnect_at.is_none() => match event {
+                event = self.events.try_next(), if reconnect_at.is_none() => match event {
                     Ok(Some(is_first_list)) => {
                         self.on_event(is_first_list);
                         continue;
@@ -122,7 +140,10 @@ impl SceneWatch {
                 () = until(update_at) => {
                     self.update_at = None;
                     self.connection = Connection::Healthy;
-                    return self.update();
+                    return Ok(match self.watched.state()? {
+                        Some(state) => Update::State(Box::new(state)),
+                        None => Update::Deleted,
+                    });
                 }
             };
             if let Some(outage) = outage {
@@ -166,21 +187,9 @@ impl SceneWatch {
     fn reconnect(&mut self) {
         self.reconnect_at = None;
         self.update_at = None;
-        self.missing = Reflectors::COUNT;
-        self.reflectors = Reflectors::new(&self.cluster, &self.game);
-    }
-
-    fn update(&self) -> Result<Update, Error> {
-        let workloads = self.reflectors.workload.state();
-        let Some(object) = workloads.first() else {
-            return Ok(Update::Deleted);
-        };
-        Ok(Update::Scene(Box::new(Scene::new(
-            read(self.game.kind, DynamicObject::clone(object))?,
-            copied(&self.reflectors.pods),
-            copied(&self.reflectors.runs),
-            copied(&self.reflectors.revisions),
-        ))))
+        let events = self.watched.start();
+        self.missing = events.len();
+        self.events = select_all(events).boxed();
     }
 }
 
@@ -192,73 +201,44 @@ async fn until(time: Option<Instant>) {
     }
 }
 
-/// Probes the server at intervals by reading the workload.
-fn probes(cluster: &Cluster, game: &Game) -> BoxStream<'static, Result<(), Error>> {
-    let workloads = cluster.workloads(game.kind, false);
-    let probe = move |name: String| {
-        let workloads = workloads.clone();
-        async move {
-            sleep(PROBE_INTERVAL).await;
-            let probed = match timeout(PROBE_TIMEOUT, workloads.get_metadata_opt(&name)).await {
-                Ok(response) => response.map(drop).map_err(Error::from),
-                Err(_) => Err(Error::no_response(PROBE_TIMEOUT)),
-            };
-            Some((probed, name))
-        }
+/// Probes the server at intervals.
+fn probes(watched: &impl Watched) -> BoxStream<'static, Result<(), Error>> {
+    let next = |probe: Probe| async move {
+        sleep(PROBE_INTERVAL).await;
+        let response = probe();
+        let probed = match timeout(PROBE_TIMEOUT, response).await {
+            Ok(response) => response,
+            Err(_) => Err(Error::no_response(PROBE_TIMEOUT)),
+        };
+        Some((probed, probe))
     };
-    stream::unfold(game.name.clone(), probe).boxed()
+    stream::unfold(watched.probe(), next).boxed()
 }
 
 /// Yields true for the first list of a watch, false for other events.
-type Events = BoxStream<'static, Result<bool, watcher::Error>>;
+pub type Events = BoxStream<'static, Result<bool, watcher::Error>>;
 
-/// The objects that the watches have observed.
-struct Reflectors {
-    workload: Store<DynamicObject>,
-    pods: Store<Pod>,
-    runs: Store<HookRun>,
-    revisions: Store<ControllerRevision>,
-    events: Events,
+/// The configuration of a watch of all objects.
+pub fn config() -> watcher::Config {
+    watcher::Config::default().timeout(WATCH_SECONDS)
 }
 
-impl Reflectors {
-    /// The number of watches.
-    const COUNT: usize = 4;
-
-    fn new(cluster: &Cluster, game: &Game) -> Self {
-        let config = watcher::Config::default().timeout(WATCH_SECONDS);
-        let name = format!("metadata.name={}", game.name);
-        let writer = Writer::new(resource(game.kind));
-        let workloads = cluster.workloads(game.kind, false);
-        let (workload, workload_events) = reflect(workloads, config.clone().fields(&name), writer);
-        let selected = |selector: &str| config.clone().labels(selector);
-        let (pods, pod_events) =
-            reflect(cluster.api(), selected(&game.selector), Writer::default());
-        let runs = selected(game.kind.type_label());
-        let (runs, run_events) = reflect(cluster.api(), runs, Writer::default());
-        let revisions = selected(&game.revision_selector);
-        let (revisions, revision_events) = reflect(cluster.api(), revisions, Writer::default());
-        Reflectors {
-            workload,
-            pods,
-            runs,
-            revisions,
-            events: select_all([workload_events, pod_events, run_events, revision_events]).boxed(),
-        }
-    }
-}
-
-fn copied<K: Resource<DynamicType = ()> + Clone + 'static>(store: &Store<K>) -> Vec<K> {
+/// Copies of all objects that a watch has observed.
+pub fn copied<K: Resource<DynamicType = ()> + Clone + 'static>(store: &Store<K>) -> Vec<K> {
     store.state().iter().map(|object| K::clone(object)).collect()
 }
 
-fn reflect<K>(api: Api<K>, config: watcher::Config, writer: Writer<K>) -> (Store<K>, Events)
+/// Starts a watch. Nobody reads who last wrote which field, so that is dropped from each object.
+pub fn reflect<K>(api: Api<K>, config: watcher::Config, writer: Writer<K>) -> (Store<K>, Events)
 where
     K: Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + Sync + 'static,
     K::DynamicType: Eq + std::hash::Hash + Clone + Send + Sync,
 {
     let store = writer.as_reader();
-    let events = reflector(writer, watcher(api, config).default_backoff());
+    let slim = watcher(api, config).default_backoff().modify(|object| {
+        object.managed_fields_mut().clear();
+    });
+    let events = reflector(writer, slim);
     (store, first_lists(events))
 }
 
@@ -276,11 +256,14 @@ fn first_lists<K>(
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::core::v1::Pod;
     use kube::core::Status;
     use kube::{Client, Config};
 
     use super::*;
+    use crate::cluster::Cluster;
     use crate::fixture::paused_canary;
+    use crate::scene::Scene;
 
     /// A watch that has received all first lists, with these events and probes, and no server to reconnect to.
     fn watch(
@@ -291,7 +274,7 @@ mod tests {
         let client = Client::try_from(nowhere).expect("a client");
         let cluster = Cluster::of(client, "prod");
         let mut watch = SceneWatch::new(&cluster, &paused_canary().game);
-        watch.reflectors.events = stream::iter(events).chain(stream::pending()).boxed();
+        watch.events = stream::iter(events).chain(stream::pending()).boxed();
         watch.missing = 0;
         watch.probes = stream::iter(probes).chain(stream::pending()).boxed();
         watch
@@ -302,9 +285,9 @@ mod tests {
         watcher::Error::WatchError(status.boxed())
     }
 
-    fn text(update: Result<Update, Error>) -> String {
+    fn text(update: Result<Update<Scene>, Error>) -> String {
         match update {
-            Ok(Update::Scene(_)) => "a scene".to_owned(),
+            Ok(Update::State(_)) => "a state".to_owned(),
             Ok(Update::Disconnected(outage)) => format!("disconnected: {}", outage.why),
             // In tests, the reflectors hold no workload, so every update is a deletion.
             Ok(Update::Deleted) => "deleted".to_owned(),
@@ -336,8 +319,8 @@ mod tests {
         let mut watch = watch(Vec::new(), vec![Err(Error::no_response(PROBE_TIMEOUT))]);
         assert!(matches!(watch.next().await, Ok(Update::Disconnected(_))));
         watch.reconnect();
-        let lists = (0..Reflectors::COUNT).map(|_| Ok(true));
-        watch.reflectors.events = stream::iter(lists).chain(stream::pending()).boxed();
+        let lists = (0..WatchedScene::COUNT).map(|_| Ok(true));
+        watch.events = stream::iter(lists).chain(stream::pending()).boxed();
         assert_eq!(text(watch.next().await), "deleted");
         assert_eq!(watch.connection, Connection::Healthy);
     }

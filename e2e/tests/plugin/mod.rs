@@ -65,7 +65,11 @@ fn line<'t>(text: &'t str, start: &str) -> Result<Vec<&'t str>> {
 }
 
 /// A changed copy of the user's kubeconfig.
-fn kubeconfig(case: &Case, name: &str, change: impl FnOnce(&mut Value)) -> Result<PathBuf> {
+pub(crate) fn kubeconfig(
+    case: &Case,
+    name: &str,
+    change: impl FnOnce(&mut Value),
+) -> Result<PathBuf> {
     let original = std::fs::read(case.folder().join("kubeconfig"))?;
     let mut config: Value = serde_json::from_slice(&original)?;
     change(&mut config);

@@ -7,6 +7,7 @@ pub mod image;
 pub mod pause;
 pub mod restart;
 pub mod retry;
+pub mod scale;
 #[cfg(test)]
 mod tests;
 pub mod undo;

@@ -17,7 +17,7 @@ pub fn judge(set: &Set) -> Verdict {
             .map(|it| format!("{} {}: {}", it.type_, it.reason, it.message))
             .collect(),
     };
-    Verdict { end, word, sentence, fix, also, holds_next: false }
+    Verdict { end, word, sentence, fix, also, holds_next: false, causes: Vec::new() }
 }
 
 /// What happens without further action by a user, as one word and as a sentence, and what a user can do.

@@ -5,7 +5,7 @@ use gamekeeper_core::api::{HookRun, PodHookCondition};
 use gamekeeper_core::text::counted;
 use kube::ResourceExt;
 
-use super::{End, Finding};
+use super::{Acts, End, Finding};
 use crate::scene::Scene;
 use crate::view::run::summary;
 
@@ -37,13 +37,16 @@ pub(super) fn failed_hooks(scene: &Scene) -> Vec<Finding> {
         let point = point.as_str();
         let retry = format!("kubectl game retry {workload} --point {point}");
         let ended = format!("its {point} hook{run} ended {}: {message}", first.phase);
-        Some(match is_run_again {
+        let names = pods.iter().map(|pod| pod.pod_name.clone()).collect();
+        let since = pods.iter().map(|pod| pod.start_time.0).min();
+        let finding = match is_run_again {
             true => {
                 let sentence = format!(
                     "pod {pod} waits, because {ended}; the hook is run again automatically{more}"
                 );
                 let release = format!("kubectl game release pod/{}", first.pod_name);
-                Finding::new(End::InProgress, "Waiting", sentence)
+                let finding = Finding::new(End::InProgress, "Waiting", sentence);
+                Finding { acts: Acts::Game, ..finding }
                     .with_fix(format!("run it immediately with: {retry}; skip it with: {release}"))
             }
             false => {
@@ -51,13 +54,14 @@ pub(super) fn failed_hooks(scene: &Scene) -> Vec<Finding> {
                 Finding::new(End::Stopped, "Blocked", sentence)
                     .with_fix(format!("fix what it checks, then: {retry}"))
             }
-        })
+        };
+        Some(finding.since(since).about(names))
     };
     blocked.filter_map(finding).collect()
 }
 
 /// Whether the operator runs unsuccessful hooks of this point again after askAgainSeconds.
-fn is_run_again(scene: &Scene, point: HookPoint) -> bool {
+pub fn is_run_again(scene: &Scene, point: HookPoint) -> bool {
     point == HookPoint::PreDelete && scene.game.status.protection.is_some()
 }
 
@@ -89,7 +93,13 @@ pub(super) fn running_hooks(scene: &Scene) -> Vec<Finding> {
                 )
             }
         };
-        Some(Finding::new(End::InProgress, "Waiting", sentence))
+        let pods = match point {
+            HookPoint::Step => Vec::new(),
+            _ => runs.iter().map(|run| scene.subject(run)).collect(),
+        };
+        let starts = runs.iter().filter_map(|run| run.creation_timestamp());
+        let finding = Finding::new(End::InProgress, "Waiting", sentence);
+        Some(Finding { acts: Acts::Game, ..finding }.since(starts.map(|it| it.0).min()).about(pods))
     };
     let points = std::iter::once(HookPoint::Step).chain(HookPoint::OF_PODS);
     points.filter_map(finding).collect()

@@ -67,7 +67,7 @@ fn pods(game: &Game) -> String {
 }
 
 /// How pods are updated, with those settings of in-place updates that differ from the defaults.
-fn strategy(game: &Game) -> String {
+pub fn strategy(game: &Game) -> String {
     let mut settings = vec![format!("{:?}", game.update)];
     if game.update == UpdateType::InplaceUpdate {
         if game.order != ContainerOrder::default() {
@@ -80,7 +80,7 @@ fn strategy(game: &Game) -> String {
     settings.join(", ")
 }
 
-fn hooks(game: &Game) -> Option<String> {
+pub fn hooks(game: &Game) -> Option<String> {
     let hooks = game.hooks.iter().filter_map(|(point, strategy)| {
         let hook = strategy.hook.as_ref()?;
         let retry = match strategy.retry {

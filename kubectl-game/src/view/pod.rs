@@ -12,9 +12,32 @@ use crate::table::Cell;
 
 /// Whether the pod is ready, and neither being updated nor waiting for its deletion, update or replacement.
 pub fn is_settled(pod: &Pod) -> bool {
-    let is_ready = status(pod) == "Running" && is_true(pod, "Ready");
-    let is_waiting = is_to_be_deleted_or_updated(pod) || is_to_be_moved(pod);
-    is_ready && !is_being_updated(pod) && !is_waiting
+    activity(pod) == Activity::Ready
+}
+
+/// What goes on with a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activity {
+    /// It is being deleted, or waits for its deletion, update or replacement.
+    Ending,
+    /// It is being updated in place.
+    Updating,
+    NotReady,
+    /// It is ready, and nothing else goes on.
+    Ready,
+}
+
+pub fn activity(pod: &Pod) -> Activity {
+    let is_terminating = pod.metadata.deletion_timestamp.is_some();
+    if is_terminating || is_to_be_deleted_or_updated(pod) || is_to_be_moved(pod) {
+        Activity::Ending
+    } else if is_being_updated(pod) {
+        Activity::Updating
+    } else if status(pod) == "Running" && is_true(pod, "Ready") {
+        Activity::Ready
+    } else {
+        Activity::NotReady
+    }
 }
 
 /// Whether the pod is being updated in place.

@@ -9,14 +9,18 @@ use crate::table::Cell;
 /// The maximum length of a measured value.
 const MAX_VALUE: usize = 40;
 
-pub fn phase_cell(phase: HookPhase) -> Cell {
-    let tone = match phase {
+/// The kind of state that a phase is.
+pub fn phase_tone(phase: HookPhase) -> Tone {
+    match phase {
         HookPhase::Successful => Tone::Good,
         HookPhase::Pending | HookPhase::Running => Tone::Busy,
         HookPhase::Inconclusive => Tone::Held,
         HookPhase::Failed | HookPhase::Error => Tone::Bad,
-    };
-    Cell::state(tone, phase.to_string())
+    }
+}
+
+pub fn phase_cell(phase: HookPhase) -> Cell {
+    Cell::state(phase_tone(phase), phase.to_string())
 }
 
 /// The last measured value, or the phase of the last measurement.

@@ -184,7 +184,7 @@ fn pod_node(scene: &Scene, pod: &Pod, now: Timestamp) -> Node {
 
 /// Whether the hook that a pod waits for, which is one of these, guards its update. A PreDelete hook guards updates,
 /// too, if there is no PreInplace hook. When a pod is to be deleted, the HookRun of its last update may still exist.
-fn is_for_update<'a>(scene: &Scene, runs: impl Iterator<Item = &'a HookRun>) -> bool {
+pub fn is_for_update<'a>(scene: &Scene, runs: impl Iterator<Item = &'a HookRun>) -> bool {
     let guards = runs.filter(|run| scene.point(run).is_some_and(HookPoint::marks_pods));
     let targets = guards.filter_map(|run| run.annotations().get(RUN_TARGET));
     let targets: Vec<&String> = targets.collect();
