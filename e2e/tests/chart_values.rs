@@ -108,7 +108,9 @@ async fn additions_to_pods_are_rendered_once(case: &mut Case) -> Result<()> {
     let container = &template["spec"]["containers"][0];
     let args = container["args"].as_array().context("no arguments")?;
     ensure!(args.contains(&json!("--leader-elect=false")), "{args:?}");
-    let zone = json!([{"name": "TZ", "value": "Europe/Berlin"}]);
+    let zone = json!([
+        {"name": "MALLOC_ARENA_MAX", "value": "2"}, {"name": "TZ", "value": "Europe/Berlin"},
+    ]);
     ensure!(container["env"] == zone, "{container:#}");
     let account = object(case, "ServiceAccount", &values).await?;
     ensure!(account["metadata"]["annotations"]["role"] == "arn:x", "{account:#}");

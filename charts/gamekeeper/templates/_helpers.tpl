@@ -56,9 +56,12 @@ kustomize.toolkit.fluxcd.io/prune: disabled
 {{- define "gamekeeper.container" -}}
 image: {{ include "gamekeeper.image" . | quote }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
-{{- with .Values.extraEnv }}
-env: {{- toYaml . | nindent 2 }}
+{{- /* With an arena for each thread, glibc keeps twice the memory that is in use. */}}
+{{- $env := list (dict "name" "MALLOC_ARENA_MAX" "value" "2") }}
+{{- range .Values.extraEnv }}
+{{- if eq .name "MALLOC_ARENA_MAX" }}{{ $env = list }}{{ end }}
 {{- end }}
+env: {{- concat $env .Values.extraEnv | toYaml | nindent 2 }}
 {{- with .Values.extraEnvFrom }}
 envFrom: {{- toYaml . | nindent 2 }}
 {{- end }}

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use jiff::Timestamp;
+use judge::object::text;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -49,7 +50,7 @@ pub struct Operator {
     /// The number of the user that the process runs as; that of the tests when absent.
     user: Option<u32>,
     /// Additional environment variables.
-    environment: Vec<(&'static str, String)>,
+    environment: Vec<(String, String)>,
     log: PathBuf,
     running: Option<Running>,
     /// The times at which the operator was started.
@@ -91,9 +92,15 @@ impl Operator {
         let path = format!("/apis/apps/v1/namespaces/{namespace}/deployments/{name}");
         let deployment = plane.get(&path).await?;
         plane.wait_for_discovery().await?;
-        let args = &deployment["spec"]["template"]["spec"]["containers"][0]["args"];
-        let args = serde_json::from_value(args.clone()).context("the Deployment has no args")?;
-        Self::with_account(plane, namespace, name, args, folder).await
+        let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+        let args = serde_json::from_value(container["args"].clone());
+        let args = args.context("the Deployment has no args")?;
+        let mut operator = Self::with_account(plane, namespace, name, args, folder).await?;
+        for variable in container["env"].as_array().into_iter().flatten() {
+            let [name, value] = ["/name", "/value"].map(|field| text(variable, field).to_owned());
+            operator.environment.push((name, value));
+        }
+        Ok(operator)
     }
 
     async fn with_account(
@@ -242,7 +249,8 @@ impl Operator {
 
     /// Makes the operator use a clock, from the next start on.
     pub fn use_clock(&mut self, clock: &Clock) {
-        self.environment.extend(clock.environment());
+        let variables = clock.environment().map(|(name, value)| (name.to_owned(), value));
+        self.environment.extend(variables);
     }
 
     /// Starts the operator and waits until it is ready.
