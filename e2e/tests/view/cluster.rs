@@ -43,7 +43,8 @@ async fn serve(case: &Case, args: &[&str]) -> Result<(Child, String)> {
     Ok((child, format!("http://{}", address.replace("127.0.0.1", "localhost"))))
 }
 
-/// A token of a service account that may view, and update workloads, in the namespace.
+/// A token of a service account that may view, and update workloads, in the namespace. It belongs to another one: the judge
+/// takes the accounts of a test's namespace for operators.
 async fn token(case: &Case) -> Result<String> {
     let role = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "visitor"},
@@ -56,11 +57,15 @@ async fn token(case: &Case) -> Result<String> {
     let binding = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": "visitor"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "visitor"},
-        "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": case.namespace}],
+        "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": "kube-public"}],
     });
     case.apply(role).await?;
     case.apply(binding).await?;
-    Ok(case.kubectl(&["create", "token", "default"]).await?.trim().to_owned())
+    Ok(case
+        .kubectl(&["create", "token", "default", "--namespace=kube-public"])
+        .await?
+        .trim()
+        .to_owned())
 }
 
 async fn a_visitor_brings_a_token(case: &mut Case) -> Result<()> {

@@ -14,6 +14,7 @@ use crate::cluster::Cluster;
 use crate::error::Error;
 
 /// Whom the server serves.
+#[expect(clippy::large_enum_variant, reason = "a process has one")]
 pub enum Visitors {
     /// The user who started it.
     Own { cluster: Cluster, gate: Gate },
