@@ -197,7 +197,9 @@ async fn a_sync_sets_what_git_has_and_the_operator_answers(case: &mut Case) -> R
     case.kubectl_with(&["replace", "-f=-"], &manifest.to_string()).await?;
     let view = case.view().await?;
     view.ensure(!view.is_paused())?;
-    // A manifest from which `replicas` was removed means the default.
+    // A manifest from which `replicas` was removed means the default. The replacement has dropped what kubectl remembers of
+    // the last apply.
+    case.apply(&manifest).await?;
     case.apply(manifest.without("replicas")).await?;
     case.until_settled(1).await?;
     Ok(())
