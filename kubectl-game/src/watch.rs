@@ -39,7 +39,7 @@ pub trait Watched {
     /// What the watches have observed, as one value.
     type State;
 
-    /// Starts one watch for each kind of object, anew after the connection was lost.
+    /// Starts one watch for each kind of object, and restarts them after the connection was lost.
     fn start(&mut self) -> Vec<Events>;
 
     /// A small read that shows whether the server responds.
@@ -228,7 +228,7 @@ pub fn copied<K: Resource<DynamicType = ()> + Clone + 'static>(store: &Store<K>)
     store.state().iter().map(|object| K::clone(object)).collect()
 }
 
-/// Starts a watch. Nobody reads who last wrote which field, so that is dropped from each object.
+/// Starts a watch. Managed fields are not used, so they are dropped from each object.
 pub fn reflect<K>(api: Api<K>, config: watcher::Config, writer: Writer<K>) -> (Store<K>, Events)
 where
     K: Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + Sync + 'static,

@@ -144,8 +144,7 @@ pub fn without_revision(
 pub fn show_refused_clean_up(status: &mut SidecarSetStatus, why: &str) {
     let mut conditions = status.conditions.iter_mut();
     if let Some(it) = conditions.find(|it| it.type_ == ConditionType::Progressing.as_str()) {
-        it.message +=
-            &format!("; old revisions cannot be deleted: {why}; tried again within 5 minutes");
+        it.message += &format!("; old revisions cannot be deleted: {why}; {}", Refused::LATE_RETRY);
     }
 }
 

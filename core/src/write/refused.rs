@@ -20,6 +20,8 @@ impl Refused {
     /// When a write that is held is attempted again, for messages. They do not name the time: each attempt would change the
     /// status.
     pub const RETRY: &'static str = "tried again within 30 s";
+    /// The same for a write that is not held: plans contain it again at the latest then.
+    pub const LATE_RETRY: &'static str = "tried again within 5 minutes";
 
     /// Another refusal, after the last one if there was one.
     pub fn after(last: Option<&Self>, message: String, at: Timestamp) -> Self {

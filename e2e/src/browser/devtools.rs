@@ -94,7 +94,7 @@ impl DevTools {
             let mut state = self.state();
             match message["id"].as_u64() {
                 Some(id) => {
-                    // Whoever has stopped waiting needs no response.
+                    // A caller that has stopped waiting needs no response.
                     let _ = state.waiting.remove(&id).map(|waiting| waiting.send(message));
                 }
                 None => {

@@ -186,7 +186,7 @@ async fn who_may_only_view_changes_nothing(case: &mut Case) -> Result<()> {
         let why = answer[1].as_str().unwrap_or_default();
         ensure!(why.contains("User \"viewer\" cannot patch"), "{action}: {answer}");
     }
-    // These make no sense now, whoever asks.
+    // These make no sense now, whatever the visitor's permissions are.
     for action in
         [json!({"verb": "pause"}), json!({"verb": "retry"}), json!({"verb": "release", "pod": pod})]
     {

@@ -31,7 +31,7 @@ impl Rights {
     }
 }
 
-/// Fails unless the API server knows who the visitor is. Whoever it knows may ask about their own permissions.
+/// Fails unless the API server authenticates the visitor. All authenticated users may review their own permissions.
 pub async fn knows_visitor(cluster: &Cluster) -> Result<(), Error> {
     may_patch(cluster, "", "pods", None).await.map(drop)
 }

@@ -1,6 +1,6 @@
 //! On whose behalf requests are sent to the API server.
 //!
-//! In the plugin, that is the user who started it. In a cluster, it is whoever brings a token: the server has no
+//! In the plugin, that is the user who started it. In a cluster, it is anyone with a token: the server has no
 //! permissions of its own, and keeps no token. It is in a cookie that scripts cannot read, or a proxy in front of the
 //! server sets the header Authorization.
 
@@ -18,7 +18,7 @@ use crate::error::Error;
 pub enum Visitors {
     /// The user who started it.
     Own { cluster: Cluster, gate: Gate },
-    /// Whoever brings a token.
+    /// Anyone with a token.
     Guests(Guests),
 }
 

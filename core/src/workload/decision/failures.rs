@@ -133,7 +133,7 @@ impl Failures {
 }
 
 fn blocked_by(attempt: Attempt, message: &str) -> Blocked {
-    let again = if attempt.is_held() { Refused::RETRY } else { "tried again within 5 minutes" };
+    let again = if attempt.is_held() { Refused::RETRY } else { Refused::LATE_RETRY };
     let message = format!("{}{message}; {again}", attempt.attempted());
     Blocked { reason: attempt.reason(), message }
 }

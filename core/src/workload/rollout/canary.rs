@@ -364,8 +364,7 @@ impl<'a> Walk<'a> {
     /// The pause of this step in the status. A client that replaces the whole workload drops the annotation of a pause that
     /// has begun.
     fn begun(&self, index: i32, reason: PauseReason) -> Option<&'a PauseCondition> {
-        let workload: &'a Workload = self.workload;
-        let mut pauses = workload.progress.pause_conditions.iter();
+        let mut pauses = self.workload.progress.pause_conditions.iter();
         pauses.find(|it| it.reason == reason && self.is_recorded(index))
     }
 

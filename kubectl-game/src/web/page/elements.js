@@ -82,6 +82,17 @@ export function reconcile(parent, items, key, create, update) {
   for (const element of old.values()) element.remove();
 }
 
+/** Shows pairs of a name and a value in a description list. @param {Element} list @param {any[][]} facts */
+export function showFacts(list, facts) {
+  reconcile(
+    list,
+    facts,
+    ([name]) => name,
+    ([name]) => h("div", {}, h("dt", { text: name }), h("dd")),
+    (element, [, value]) => setText(find(element, "dd"), value),
+  );
+}
+
 /**
  * Puts an element before another one, and keeps its focus where the browser can.
  * @param {Element} parent @param {HTMLElement} element @param {Element | null} before

@@ -1,7 +1,7 @@
 // @ts-check
 // The fleet: one row for each workload, SidecarSet and Cluster. What needs a person comes first.
 
-import { counted, find, h, reconcile, setAge, setAttribute, setCells, setText } from "./elements.js";
+import { counted, find, h, reconcile, setAge, setAttribute, setCells, setText, showFacts } from "./elements.js";
 import { Live } from "./live.js";
 
 /** The filters, by the ranks that the server gives. @type {[string, string, number[]][]} */
@@ -277,13 +277,7 @@ export class Single extends HTMLElement {
       row.kind === "cluster"
         ? [["Nodes", `${row.ready} of ${row.desired} installed`]]
         : [["Pods", `${row.updated} of ${row.desired} updated, ${row.ready} of them ready`]];
-    reconcile(
-      find(this, ".facts"),
-      facts,
-      ([name]) => name,
-      ([name]) => h("div", {}, h("dt", { text: name }), h("dd")),
-      (element, [, value]) => setText(find(element, "dd"), value),
-    );
+    showFacts(find(this, ".facts"), facts);
     reconcile(
       find(this, "tbody"),
       row.conditions ?? [],

@@ -2,7 +2,7 @@
 // One workload, top to bottom: the sentence, what it waits for, its steps, pods, hooks, revisions and events.
 
 import { confirm, copyable } from "./actions.js";
-import { announce, counted, find, h, reconcile, setAge, setAttribute, setText } from "./elements.js";
+import { announce, counted, find, h, reconcile, setAge, setAttribute, setText, showFacts } from "./elements.js";
 import { Live } from "./live.js";
 import { drawRuns } from "./runs.js";
 import { reason } from "./session.js";
@@ -110,13 +110,7 @@ export class Workload extends HTMLElement {
       ["Hooks", head.hooks],
       ["Reserved", head.reserved && `ordinals ${head.reserved}`],
     ].filter(([, value]) => value);
-    reconcile(
-      find(this, ".facts"),
-      facts,
-      ([name]) => name,
-      ([name]) => h("div", {}, h("dt", { text: name }), h("dd")),
-      (element, [, value]) => setText(find(element, "dd"), value),
-    );
+    showFacts(find(this, ".facts"), facts);
     const spoken = `${head.shortName}: ${head.word}: ${head.timeless}`;
     if (spoken !== this.spoken && this.spoken !== "") announce(`${head.shortName}: ${head.word}: ${head.sentence}`);
     this.spoken = spoken;
