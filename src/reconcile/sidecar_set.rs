@@ -270,6 +270,8 @@ impl SidecarSets {
                     if let Some(own) = pod.own() {
                         workloads.describe(own, &mut matched);
                     }
+                    let is_hot_patched = with_containers.is_some_and(|pod| pod.hot_patched);
+                    matched.hot_patched = is_hot_patched && matched.held.is_none();
                     pods.push(matched);
                 }
             }

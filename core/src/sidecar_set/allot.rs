@@ -58,6 +58,8 @@ pub struct Progress {
     pub not_in_place: Vec<String>,
     /// Pods whose kubelet would ignore the change.
     pub ignored: Vec<String>,
+    /// Pods that were hot-patched.
+    pub hot_patched: Vec<String>,
     /// Pods whose workload has had a token for some time without using it.
     pub waiting: Vec<String>,
     /// Pods whose update the API server refuses, each with the API server's message.
@@ -337,6 +339,7 @@ impl Progress {
     fn forget_obstacles(&mut self) {
         self.not_in_place.clear();
         self.ignored.clear();
+        self.hot_patched.clear();
         self.refused.clear();
     }
 
@@ -349,6 +352,10 @@ impl Progress {
         }
         if pod.kubelet_ignores {
             self.ignored.push(pod.full_name());
+            return false;
+        }
+        if pod.hot_patched {
+            self.hot_patched.push(pod.full_name());
             return false;
         }
         let refused = pod.refused.as_ref();

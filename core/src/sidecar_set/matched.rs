@@ -76,6 +76,9 @@ pub struct MatchedPod {
     pub refused: Option<RefusedWrite>,
     /// Whether its kubelet would ignore the new images, because some of them are for native sidecars.
     pub kubelet_ignores: bool,
+    /// Whether it has the annotation of hot patches, although its workload no longer makes any. Its containers may differ
+    /// from those that its kubelet would start for its spec, so that a change of one of them would restart the others.
+    pub hot_patched: bool,
     /// Whether the set no longer selects it, although it has a token of the set.
     pub deselected: bool,
     /// Its workload, if the workload holds updates of sidecars back.

@@ -93,6 +93,15 @@ impl Sidecars {
         })
     }
 
+    /// Whether a pod from which the set was left out for this reason would still lack it if it were created now: the set
+    /// has not changed since, or it still has what the reason names.
+    pub(super) fn may_clash(&self, mark: &SidecarMark, why: &str) -> bool {
+        let containers = self.init_containers.iter().chain(&self.containers);
+        let volumes = self.volumes.iter().filter_map(|it| it["name"].as_str());
+        let mut names = containers.map(|it| it.name.as_str()).chain(volumes);
+        mark.revision == self.revision || names.any(|name| why.contains(&format!("{name:?}")))
+    }
+
     /// The set with its ControllerRevisions, which decide what new pods get. What a revision records counts, so that
     /// the shape of its containers does not depend on defaults that the user has written out since.
     #[must_use]

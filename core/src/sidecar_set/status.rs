@@ -54,7 +54,8 @@ pub fn sidecar_set_status(
             let mark = pod.marks.get(&set.name);
             let Some(mark) = mark.filter(|mark| mark.is_injected()) else {
                 status.uninjected_pods += 1;
-                match mark.and_then(|mark| mark.left_out.as_ref()) {
+                let clash = mark.and_then(|mark| Some((mark, mark.left_out.as_ref()?)));
+                match clash.filter(|(mark, why)| set.may_clash(mark, why)).map(|(_, why)| why) {
                     Some(clash) => clashes.push(format!("{}: {clash}", pod.full_name())),
                     None => uninjected.push(pod.full_name()),
                 }
@@ -201,8 +202,17 @@ fn injecting(set: &Sidecars) -> (bool, &'static str, String) {
 
 /// Whether the update of running pods is in progress or complete, and what it waits for.
 fn progressing(set: Option<&Sidecars>, progress: &Progress) -> (bool, &'static str, String) {
-    let Progress { matched, updated, wanted, not_in_place, ignored, waiting, refused, held } =
-        progress;
+    let Progress {
+        matched,
+        updated,
+        wanted,
+        not_in_place,
+        ignored,
+        hot_patched,
+        waiting,
+        refused,
+        held,
+    } = progress;
     let mut summary = format!("{updated} of {matched} pods have the newest containers");
     if let Some(one) = refused.iter().min() {
         let pods = match refused.len() {
@@ -249,6 +259,10 @@ fn progressing(set: Option<&Sidecars>, progress: &Progress) -> (bool, &'static s
     if !ignored.is_empty() {
         let what = "kubelets before 1.32 do not update native sidecars; recreate:";
         return (false, "NotInPlace", with_pods(what, ignored));
+    }
+    if !hot_patched.is_empty() {
+        let what = "these were hot-patched, so that any change would restart their other containers; recreate:";
+        return (false, "NotInPlace", with_pods(what, hot_patched));
     }
     let why = "the partition or the selector of the update strategy holds the others back";
     (true, "HeldBack", format!("{summary}; {why}"))

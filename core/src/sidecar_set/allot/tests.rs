@@ -29,7 +29,7 @@ fn now() -> Timestamp {
 
 /// Pods `a`, `b`, …, each described by words: `old` or `new`; `changing` (its gate is closed), `updating` (the set's
 /// containers are being changed) or `others` (only other containers are); `down` (not ready), `foreign` (of another
-/// controller), `canary` (the label), `kubelet` (its kubelet would ignore the change), `reshaped` (cannot be changed in
+/// controller), `canary` (the label), `kubelet` (its kubelet would ignore the change), `hot-patched`, `reshaped` (cannot be changed in
 /// place), `deselected`, `write-refused` (the API server has refused the last write) or
 /// `write-refused-old` (and it is time to try again); a token: `token`, `token-old` (unused for a minute) or
 /// `token-stale` (for an earlier revision); the hook of a token: `running`, `refused`, `passed` (just now) or
@@ -69,6 +69,7 @@ fn pods(words: &[&str]) -> Vec<MatchedPod> {
                 Changing::No
             },
             kubelet_ignores: has("kubelet"),
+            hot_patched: has("hot-patched"),
             refused: refused_until(has("write-refused"), 100)
                 .or(refused_until(has("write-refused-old"), -1)),
             deselected: has("deselected"),
@@ -294,6 +295,8 @@ fn the_progress_names_what_holds_the_update_back() {
     let held_back = progress(json!({}), &["old reshaped", "old kubelet", "token-old"]);
     assert_eq!(held_back.not_in_place, ["games/a"]);
     assert_eq!(held_back.ignored, ["games/b"]);
+    let hot_patched = progress(json!({}), &["old hot-patched"]);
+    assert_eq!((hot_patched.hot_patched, hot_patched.wanted), (vec!["games/a".to_owned()], 0));
     assert_eq!(held_back.waiting, ["games/c"]);
     let by_workloads = progress(json!({}), &["new", "old paused", "old paused"]);
     let held = BTreeSet::from(["GameDeployment games/arena is paused".to_owned()]);

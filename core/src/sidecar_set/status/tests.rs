@@ -73,6 +73,12 @@ fn progressing_shows_what_the_update_waits_for() {
         ),
         (
             rolling(),
+            Progress { hot_patched: pods(&["a"]), ..started() },
+            "false NotInPlace",
+            "were hot-patched, so that any change would restart their other containers; recreate: games/a",
+        ),
+        (
+            rolling(),
             Progress { ignored: pods(&["d", "c", "b", "a"]), ..started() },
             "false NotInPlace",
             "kubelets before 1.32 do not update native sidecars; recreate: games/a; games/b; games/c; and 1 more",

@@ -71,8 +71,11 @@ fn the_status_counts_pods_and_names_those_without_the_containers() {
     assert_eq!((found.as_str(), since), ("True WebhookDisabled", at(10)));
     assert!(message.contains("(web) do not get them"), "{message}");
 
+    let mut with_log = pod();
+    let containers = with_log["spec"]["containers"].as_array_mut().expect("containers");
+    containers.push(json!({"name": "log", "image": "own"}));
     let mut clashing = matched("d", None, true);
-    clashing.marks = marks(&injected(pod(), &[set_with_container("log", "game")]));
+    clashing.marks = marks(&injected(with_log, &[Arc::clone(&log)]));
     let status = status_of(vec![matched("b", None, true), clashing], Some(&status), 20);
     assert_eq!((status.matched_pods, status.uninjected_pods), (0, 2));
     let message = "the containers are missing from games/b; games/d";
@@ -82,8 +85,18 @@ fn the_status_counts_pods_and_names_those_without_the_containers() {
     );
     let (_, reason, message, _) = condition(&status, 2);
     assert_eq!(reason, "Clash");
-    assert!(message.contains("games/d: the pod has another container \"game\""), "{message}");
+    assert!(message.contains("games/d: the pod has another container \"log\""), "{message}");
     assert!(message.contains("(web) do not get them"), "{message}");
+
+    // The container was renamed since: the pod would get it now.
+    let mut fixed = matched("d", None, true);
+    fixed.marks = marks(&injected(pod(), &[set_with_container("log", "game")]));
+    assert!(!fixed.marks["log"].is_injected());
+    webhook.replace(WebhookState::InForce);
+    let status = status_of(vec![fixed], Some(&status), 25);
+    assert_eq!((status.matched_pods, status.uninjected_pods), (0, 1));
+    assert_eq!(injecting(&status).0, "True Injecting");
+    assert_eq!(condition(&status, 0).2, "the containers are missing from games/d");
 }
 
 #[test]
