@@ -247,12 +247,23 @@ impl SidecarIndex {
 
     /// Records the new state of a namespace; None if it does not exist or cannot be decoded.
     pub(super) fn put_namespace(&self, name: &str, namespace: Option<&CachedNamespace>) {
-        self.change(|state| {
-            match namespace {
-                Some(it) => state.namespaces.insert(name.to_owned(), Arc::clone(&it.namespace)),
-                None => state.namespaces.remove(name),
-            };
-        });
+        let mut state = self.write();
+        match namespace {
+            Some(it) => state.namespaces.insert(name.to_owned(), Arc::clone(&it.namespace)),
+            None => state.namespaces.remove(name),
+        };
+        // The others are not looked at: there may be thousands, and each of them comes here.
+        let is_open = state.namespaces.get(name).is_some_and(|it| state.is_open(it, &self.policy));
+        let was_open = match is_open {
+            true => !state.open.insert(name.to_owned()),
+            false => state.open.remove(name),
+        };
+        drop(state);
+        if is_open && !was_open {
+            self.opened.send_modify(|it| {
+                it.insert(name.to_owned());
+            });
+        }
     }
 
     fn change(&self, change: impl FnOnce(&mut State)) {
@@ -305,10 +316,14 @@ impl State {
     }
 
     fn open_namespaces(&self, policy: &NamespacePolicy) -> HashSet<String> {
-        let namespaces = self.namespaces.values();
-        let namespaces = namespaces.filter(|it| it.is_open_to_all(policy));
-        let open = namespaces.filter(|it| self.sets.values().any(|set| set.reaches(it, policy)));
+        let open = self.namespaces.values().filter(|it| self.is_open(it, policy));
         open.map(|it| it.name.clone()).collect()
+    }
+
+    /// Whether pods of all controllers count in a namespace, and a set reaches it.
+    fn is_open(&self, namespace: &Namespace, policy: &NamespacePolicy) -> bool {
+        namespace.is_open_to_all(policy)
+            && self.sets.values().any(|set| set.reaches(namespace, policy))
     }
 }
 

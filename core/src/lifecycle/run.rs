@@ -24,6 +24,16 @@ const MAX_PAIRS: usize = 200;
 /// The maximum length of such an argument, in bytes.
 const MAX_PAIR_BYTES: usize = 65_536;
 
+/// Step, uid of the node, and hash of a task.
+pub type TaskKey = (String, String, String);
+
+/// The task of which a run is an attempt; None if it is none.
+pub fn task_of(run: &HookRun) -> Option<TaskKey> {
+    let [step, node, hash] =
+        [RUN_STEP, RUN_NODE_UID, RUN_HOOK_HASH].map(|key| attempt::annotation(run, key));
+    Some((step?.to_owned(), node?.to_owned(), hash?.to_owned()))
+}
+
 /// A step on a node.
 #[derive(Clone, Copy)]
 pub struct Task<'a> {
@@ -48,11 +58,9 @@ impl Task<'_> {
         instance_id(identity.to_string().as_bytes())
     }
 
-    /// Whether a run is an attempt at this task.
-    pub fn is_attempt(&self, run: &HookRun, hash: &str) -> bool {
-        attempt::annotation(run, RUN_STEP) == Some(&self.step.to_string())
-            && attempt::annotation(run, RUN_NODE_UID) == Some(&self.node.uid)
-            && attempt::annotation(run, RUN_HOOK_HASH) == Some(hash)
+    /// What the attempts at this task have in common.
+    pub fn key(&self, hash: &str) -> TaskKey {
+        (self.step.to_string(), self.node.uid.clone(), hash.to_owned())
     }
 
     /// What the task does, as messages describe it.

@@ -2,6 +2,8 @@
 //!
 //! Invariant 12: a script starts only on a node where no other script runs.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
 use super::passed::waits_for_state;
@@ -10,7 +12,7 @@ use crate::api::names::{HOOKS_NAMESPACE, RUN_STEP};
 use crate::api::{HookPhase, HookRun, LifecycleStep, StepScope};
 use crate::lifecycle::ClusterNode;
 use crate::lifecycle::attempt::{self, Failure, Progress};
-use crate::lifecycle::run::{Task, retry};
+use crate::lifecycle::run::{Task, TaskKey, retry, task_of};
 use crate::lifecycle::scene::Scene;
 use crate::observed::time::earlier;
 use crate::write::{Trial, Write};
@@ -21,8 +23,9 @@ impl<'a> Walk<'a> {
     pub fn cancel_unwanted(&mut self, steps: &[LifecycleStep]) {
         let tasks = steps.iter().flat_map(|step| self.tasks(*step));
         let tasks: Vec<(Task, String)> = tasks.map(|task| (task, task.hash(self.scene))).collect();
+        let wanted: HashSet<TaskKey> = tasks.iter().map(|(task, hash)| task.key(hash)).collect();
         for run in &self.scene.world.runs {
-            let is_wanted = tasks.iter().any(|(task, hash)| task.is_attempt(run, hash));
+            let is_wanted = task_of(run).is_some_and(|task| wanted.contains(&task));
             // A successful run is kept until its TTL has passed, so that its log can be read.
             if !is_wanted && run.phase() != HookPhase::Successful {
                 self.delete(run);
@@ -55,9 +58,7 @@ impl<'a> Walk<'a> {
     }
 
     pub(super) fn attempts(&self, task: Task, hash: &str) -> Vec<&'a HookRun> {
-        let runs = self.scene.world.runs.iter();
-        let runs = runs.filter(|run| task.is_attempt(run, hash));
-        runs.map(|run| &**run).collect()
+        self.runs.get(&task.key(hash)).cloned().unwrap_or_default()
     }
 
     fn delete(&mut self, run: &HookRun) {

@@ -9,17 +9,17 @@ mod passed;
 mod records;
 mod upgrade;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use self::attempts::is_live;
 use self::passed::waits_for_state;
 use super::attempt;
 use super::conditions::{LifecycleReason, StepState};
-use super::run::Task;
+use super::run::{Task, TaskKey, task_of};
 use super::scene::Scene;
 use super::{ClusterNode, ClusterPlan, NodeRecord};
 use crate::api::names::RUN_NODE_UID;
-use crate::api::{LifecycleStep, StepScope};
+use crate::api::{HookRun, LifecycleStep, StepScope};
 use crate::write::Event;
 
 /// The state of a step on one node.
@@ -37,6 +37,8 @@ pub struct Walk<'a> {
     pub(super) scene: &'a Scene<'a>,
     pub(super) plan: ClusterPlan,
     states: Vec<(LifecycleStep, StepState)>,
+    /// The attempts at each task, found once: there are as many tasks as nodes and steps.
+    runs: HashMap<TaskKey, Vec<&'a HookRun>>,
     /// Uids of nodes on which a script may be running.
     busy: BTreeSet<String>,
     /// How many more scripts may start now.
@@ -53,11 +55,20 @@ impl<'a> Walk<'a> {
         let live = scene.world.runs.iter().filter(|run| is_live(run));
         let nodes = live.filter_map(|run| attempt::annotation(run, RUN_NODE_UID));
         // The pod of a run on a deleted node is removed some time after the node.
-        let exists = |uid: &&str| scene.world.nodes.iter().any(|node| node.uid == **uid);
+        let existing: HashSet<&str> =
+            scene.world.nodes.iter().map(|node| node.uid.as_str()).collect();
+        let exists = |uid: &&str| existing.contains(uid);
         let busy: BTreeSet<String> = nodes.filter(exists).map(str::to_owned).collect();
         let parallelism = usize::try_from(scene.features.parallelism).unwrap_or(1);
+        let mut runs: HashMap<TaskKey, Vec<&HookRun>> = HashMap::new();
+        for run in &scene.world.runs {
+            if let Some(task) = task_of(run) {
+                runs.entry(task).or_default().push(run);
+            }
+        }
         Self {
             scene,
+            runs,
             plan: ClusterPlan::nothing(),
             states: Vec::new(),
             free_slots: parallelism.max(1).saturating_sub(busy.len()),
