@@ -257,7 +257,7 @@ async fn ensure_does_not_lead(case: &Case, operator: &Operator, verb: &str) -> R
         check_readiness().await
     })
     .await?;
-    let silence = "gamekeeper_cache_silence_seconds{kind=\"Claim\"} ";
+    let silence = "gamekeeper_cache_silence_seconds{kind=\"PersistentVolumeClaim\"} ";
     consistently("there is no leader", Duration::from_secs(5), async || {
         check_readiness().await?;
         let (_, page) = operator.get("/metrics").await?;

@@ -151,7 +151,7 @@ impl Collector for State {
 
 fn encode_cache(cache: &Cache, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let kinds = cache.stats();
-    let label = |it: &kinds::ReflectorStats| [("kind", format!("{:?}", it.kind))];
+    let label = |it: &kinds::ReflectorStats| [("kind", it.kind.name())];
     let objects = kinds.iter().map(|it| (label(it), it.objects as f64));
     let help = "Objects in the caches";
     encode_family(to, "gamekeeper_cached_objects", help, objects)?;

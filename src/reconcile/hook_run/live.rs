@@ -30,8 +30,8 @@ pub(super) struct Live {
     /// The newest known resourceVersion.
     version: u64,
     status: HookRunStatus,
-    /// Whether the run had ended when it was resumed.
-    ended_before: bool,
+    /// Whether the end of the run was counted, or the run had ended when it was resumed.
+    end_is_counted: bool,
     /// The rules of the spec, and its generation.
     rules: (Option<i64>, Arc<Rules>),
     /// Hash of the status that is stored.
@@ -84,7 +84,7 @@ impl Live {
             version: run.version(),
             rules: (run.object.metadata.generation, rules),
             saved: hash(&status),
-            ended_before: status.phase.is_completed(),
+            end_is_counted: status.phase.is_completed(),
             unsaved: None,
             urgent: false,
             last_write: None,
@@ -254,15 +254,17 @@ impl Live {
     }
 
     /// The phase in which the run ended, and how long it took; None if it has not ended, or had ended before it was
-    /// resumed.
-    pub(super) fn ended(&self) -> Option<(HookPhase, Duration)> {
+    /// resumed. Returned once: the status is written again if another client changes it.
+    pub(super) fn take_end(&mut self) -> Option<(HookPhase, Duration)> {
         let HookRunStatus { phase, started_at, finished_at, .. } = &self.status;
         let took = match (started_at, finished_at) {
             (Some(started), Some(finished)) => finished.0.duration_since(started.0),
             _ => SignedDuration::ZERO,
         };
-        let has_ended = phase.is_completed() && !self.ended_before;
-        has_ended.then(|| (*phase, Duration::try_from(took).unwrap_or_default()))
+        let ended = (*phase, Duration::try_from(took).unwrap_or_default());
+        let is_new = phase.is_completed() && !self.end_is_counted;
+        self.end_is_counted |= is_new;
+        is_new.then_some(ended)
     }
 
     pub(super) fn record_failed_write(&mut self) {

@@ -230,9 +230,9 @@ impl HookRuns {
         }
         match written {
             Ok(written) => {
-                let recorded = self
-                    .runs
-                    .visit(key, |live| (live.record_write(written.version(), hash), live.ended()));
+                let recorded = self.runs.visit(key, |live| {
+                    (live.record_write(written.version(), hash), live.take_end())
+                });
                 let (measurements_wait, ended) = recorded.unwrap_or_default();
                 if let Some((phase, took)) = ended
                     && let Some(run) = self.cache.hook_run(key)
