@@ -283,6 +283,35 @@ fn bk_bcs_fields_without_effect_are_warnings() {
 }
 
 #[test]
+fn max_surge_without_surge_pods_is_a_warning() {
+    let in_place =
+        Some("InplaceUpdate, unless maxUnavailable is 0; remove it, or set maxUnavailable to 0");
+    for (strategy, expected) in [
+        (json!({"type": "RollingUpdate", "maxSurge": 1}), None),
+        (json!({"type": "InplaceUpdate", "maxSurge": 1, "maxUnavailable": 0}), None),
+        (json!({"type": "InplaceUpdate", "maxSurge": 0}), None),
+        (json!({"type": "InplaceUpdate", "maxSurge": 1}), in_place),
+        (json!({"type": "InplaceUpdate", "maxSurge": "10%", "maxUnavailable": 2}), in_place),
+        (json!({"type": "OnDelete", "maxSurge": 1}), Some("OnDelete; remove it")),
+        (json!({"type": "HotPatchUpdate", "maxSurge": 1}), Some("HotPatchUpdate; remove it")),
+    ] {
+        let expected = expected.map(|why| {
+            format!(
+                "warning: spec.updateStrategy.maxSurge: Invalid value: has no effect with updateStrategy.type {why}"
+            )
+        });
+        for kind in ["GameDeployment", "GameStatefulSet"] {
+            let mut spec = json!({"updateStrategy": strategy});
+            if kind == "GameStatefulSet" {
+                spec["podManagementPolicy"] = json!("Parallel");
+            }
+            let found = messages_for_kind(kind, spec, &[]);
+            assert_eq!(found, Vec::from_iter(expected.clone()), "{kind} {strategy}");
+        }
+    }
+}
+
+#[test]
 fn a_reserved_ordinal_below_the_first_one_is_a_warning() {
     let messages_for_set = |spec| messages_for_kind("GameStatefulSet", spec, &[]);
     let found = messages_for_set(json!({"ordinals": {"start": 2}, "reserveOrders": [3, 1, 2]}));

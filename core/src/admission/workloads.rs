@@ -66,6 +66,9 @@ pub(super) fn check_game_deployment(
             "on a GameDeployment, whose pods have no stable host names; remove it, or use a GameStatefulSet",
         ));
     }
+    let surge = [("", strategy.max_surge.as_ref())];
+    let max_unavailable = strategy.max_unavailable.as_ref();
+    findings.extend(surge_without_effect(strategy.type_, max_unavailable, false, surge));
     findings.extend(indexes::check_deployment(workload));
     findings.extend(protection::move_without_effect(
         workload,
@@ -91,14 +94,20 @@ pub(super) fn check_game_stateful_set(
     let update = Update::of(strategy.type_, in_place, without_gate);
     let mut findings = check_workload(workload, update, templates);
     findings.extend(pods::check_claims(&parsed(&workload.spec.volume_claim_templates)));
-    findings.extend(surge_without_effect(&workload.spec));
     findings.extend(reserved_without_effect(&workload.spec));
     findings.extend(batch_without_effect(workload));
     let rolling = strategy.rolling_update.as_ref();
     let is_ordered = workload.spec.pod_management_policy == PodManagementPolicy::OrderedReady;
+    let max_unavailable =
+        rolling.and_then(|it| it.max_unavailable.as_ref()).or(strategy.max_unavailable.as_ref());
+    let surge = [
+        ("", strategy.max_surge.as_ref()),
+        ("rollingUpdate.", rolling.and_then(|it| it.max_surge.as_ref())),
+    ];
+    findings.extend(surge_without_effect(strategy.type_, max_unavailable, is_ordered, surge));
     findings.extend(protection::move_without_effect(
         workload,
-        rolling.and_then(|it| it.max_unavailable.as_ref()).or(strategy.max_unavailable.as_ref()),
+        max_unavailable,
         rolling.and_then(|it| it.max_surge.as_ref()).or(strategy.max_surge.as_ref()),
         is_ordered,
     ));
@@ -126,27 +135,36 @@ fn without_effect(field: &str, why: &str) -> Finding {
     Finding::error(field, format!("Invalid value: has no effect {why}")).as_warning()
 }
 
-/// Finds a maxSurge with OrderedReady, which creates one pod at a time and never a surge pod.
-fn surge_without_effect(spec: &GameStatefulSetSpec) -> Option<Finding> {
-    let strategy = &spec.update_strategy;
-    let rolling = strategy.rolling_update.as_ref();
-    let places = [
-        ("", strategy.max_surge.as_ref()),
-        ("rollingUpdate.", rolling.and_then(|it| it.max_surge.as_ref())),
-    ];
-    let is_zero = |surge: &IntOrString| match surge {
+/// Finds a maxSurge with which no surge pod is ever created. `places` are the fields in which it may be.
+fn surge_without_effect<'a>(
+    type_: UpdateStrategyType,
+    max_unavailable: Option<&IntOrString>,
+    is_ordered: bool,
+    places: impl IntoIterator<Item = (&'a str, Option<&'a IntOrString>)>,
+) -> Option<Finding> {
+    let why = match type_ {
+        _ if is_ordered => {
+            "with podManagementPolicy OrderedReady; remove it, or use Parallel".to_owned()
+        }
+        UpdateStrategyType::HotPatchUpdate | UpdateStrategyType::OnDelete => {
+            format!("with updateStrategy.type {type_:?}; remove it")
+        }
+        UpdateStrategyType::InplaceUpdate if !max_unavailable.is_some_and(is_zero) => {
+            "with updateStrategy.type InplaceUpdate, unless maxUnavailable is 0; remove it, or set maxUnavailable to 0"
+                .to_owned()
+        }
+        UpdateStrategyType::InplaceUpdate | UpdateStrategyType::RollingUpdate => return None,
+    };
+    let mut places = places.into_iter();
+    let (place, _) = places.find(|(_, surge)| surge.is_some_and(|surge| !is_zero(surge)))?;
+    Some(without_effect(&format!("spec.updateStrategy.{place}maxSurge"), &why))
+}
+
+fn is_zero(limit: &IntOrString) -> bool {
+    match limit {
         IntOrString::Int(count) => *count == 0,
         IntOrString::String(text) => text == "0%",
-    };
-    let is_ordered = spec.pod_management_policy == PodManagementPolicy::OrderedReady;
-    let (place, _) = places
-        .into_iter()
-        .filter(|_| is_ordered)
-        .find(|(_, surge)| surge.is_some_and(|surge| !is_zero(surge)))?;
-    Some(without_effect(
-        &format!("spec.updateStrategy.{place}maxSurge"),
-        "with podManagementPolicy OrderedReady; remove it, or use Parallel",
-    ))
+    }
 }
 
 fn check_workload<K: GameWorkload>(
