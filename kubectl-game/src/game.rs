@@ -148,9 +148,10 @@ impl Game {
         Some((index, self.steps.get(index)?))
     }
 
-    /// Whether a rollout is in progress.
+    /// Whether a rollout is in progress. Until a pod of the first revision has been available, there is none.
     pub fn is_rolling(&self) -> bool {
-        self.status.update_revision != self.status.canary.revision
+        let stable = &self.status.canary.revision;
+        !stable.is_empty() && *stable != self.status.update_revision
     }
 
     /// Whether the workload was paused by a user, not by a canary step.

@@ -367,6 +367,7 @@ fn obstacle(model: &Model, state: &State) -> Option<&'static str> {
         Some("a hook was removed")
     } else if model.scope.broken == Some(workload.template)
         || model.scope.refused == Some(workload.template)
+        || model.scope.quota.is_some_and(|it| it.second && it.rev == workload.template)
     {
         Some("the template is broken or refused")
     } else if state.pods.now.iter().any(Pod::was_restarted_by_hot_patch) {

@@ -49,6 +49,8 @@ pub struct Scope {
     pub templates: u8,
     /// A template that the API server refuses.
     pub refused: Option<Rev>,
+    /// A template for whose pods a quota has no room, except for one that replaces another.
+    pub quota: Option<Quota>,
     /// A template whose pods never become ready.
     pub broken: Option<Rev>,
     /// Whether the image of a second container may be pulled slowly, so that the game already runs while the pod is
@@ -66,6 +68,15 @@ pub struct Scope {
     pub lags: Lags,
     /// The SidecarSet, if there is one.
     pub sidecars: Option<SidecarScope>,
+}
+
+/// A quota that is full with the pods of another template.
+#[derive(Clone, Copy, Debug)]
+pub struct Quota {
+    /// The template that it refuses.
+    pub rev: Rev,
+    /// Whether another quota refuses its pods in any case. The API server names the first quota that is exceeded.
+    pub second: bool,
 }
 
 /// Which caches lag.
@@ -196,6 +207,7 @@ impl Default for Scope {
             steps: vec![Vec::new()],
             templates: 2,
             refused: None,
+            quota: None,
             broken: None,
             late_sidecars: false,
             container_crashes: false,

@@ -1,6 +1,7 @@
 //! Writes to the API server: their preconditions and effects.
 
 use gamekeeper_core::observed::PodPhase;
+use gamekeeper_core::write::DeletionReason;
 
 use super::model::Model;
 use super::pauses;
@@ -72,8 +73,16 @@ pub fn apply(model: &Model, state: &mut State, reconcile: &Reconcile, write: &Wr
             finished: 0,
         }),
         Write::DeleteRun(id) => state.runs.write(lags.runs).retain(|run| run.id != *id),
-        Write::DeletePod(uid, ..)
-        | Write::Mark(uid, _)
+        Write::DeletePod(uid, reason, _) => {
+            if let Some(refused) = &mut state.operator.refused
+                && refused.trial == Trial::Untried
+                && *reason == DeletionReason::Update
+            {
+                refused.trial = Trial::Awaited;
+            }
+            change_pod(model, state, *uid, write);
+        }
+        Write::Mark(uid, _)
         | Write::Unmark(uid)
         | Write::OpenGate(uid)
         | Write::CloseGate(uid, ..)
@@ -120,21 +129,50 @@ fn change_workload(
 }
 
 fn record_dry_run(model: &Model, state: &mut State, rev: Rev) {
-    if model.scope.refused == Some(rev) {
-        state.operator.refused = Some((rev, state.clock));
-    } else {
-        state.operator.accepted |= 1 << rev;
+    match refusal(model, state, rev) {
+        Some(full) => record_refusal(state, rev, full, |trial| trial),
+        None => record_acceptance(state, rev),
     }
+}
+
+/// Whether the API server refuses a pod of this revision, and if so, whether because a quota is full.
+fn refusal(model: &Model, state: &State, rev: Rev) -> Option<bool> {
+    let quota = model.scope.quota.filter(|quota| quota.rev == rev);
+    let pods = state.pods.now.iter().filter(|pod| !pod.terminating).count();
+    if model.scope.refused == Some(rev) {
+        Some(false)
+    } else if quota.is_some() && pods >= usize::from(state.workload.now.replicas) {
+        Some(true)
+    } else {
+        quota.filter(|quota| quota.second).map(|_| false)
+    }
+}
+
+fn record_refusal(state: &mut State, rev: Rev, full: bool, next: impl Fn(Trial) -> Trial) {
+    let before = state.operator.refused.filter(|it| it.rev == rev);
+    let trial = next(before.map(|it| it.trial).unwrap_or_default());
+    state.operator.accepted &= !(1 << rev);
+    state.operator.refused = Some(Refused { rev, at: state.clock, full, trial });
+}
+
+fn record_acceptance(state: &mut State, rev: Rev) {
+    state.operator.accepted |= 1 << rev;
+    state.operator.refused = state.operator.refused.filter(|it| it.rev != rev);
 }
 
 fn create_pod(model: &Model, state: &mut State, reconcile: &Reconcile, write: &Write) {
     let &Write::CreatePod { rev, gate, ordinal, index, sidecar } = write else {
         return;
     };
-    if model.scope.refused == Some(rev) {
-        return record_dry_run(model, state, rev);
+    if let Some(full) = refusal(model, state, rev) {
+        // The quota no longer counts the pod that was given up.
+        let failed = |trial| match trial {
+            Trial::Awaited => Trial::Failed,
+            other => other,
+        };
+        return record_refusal(state, rev, full, failed);
     }
-    state.operator.accepted |= 1 << rev;
+    record_acceptance(state, rev);
     let guarded = reconcile.planned.is_guarded(&model.scope);
     let uid = next_uid(state, reconcile);
     let name = ordinal.unwrap_or_else(|| next_name(state));

@@ -123,6 +123,7 @@ pub(super) fn slim_with_controller(
         gate,
         resize: resize(&status),
         qos: qos(&spec, &status),
+        overhead: overhead(&spec, interner),
         observed_generation: status.observed_generation.unwrap_or_default(),
         containers,
         node: spec.node_name,
@@ -272,6 +273,12 @@ fn qos(spec: &core::PodSpec, status: &core::PodStatus) -> Option<Qos> {
     let mut ending = init.filter(|it| it.restart_policy.as_deref() != Some("Always"));
     let init_guaranteed = ending.all(|it| is_guaranteed(&serde_json::json!(it.resources)));
     Some(Qos { class, init_guaranteed })
+}
+
+/// What the RuntimeClass of a pod adds to its resources, as JSON.
+fn overhead(spec: &core::PodSpec, interner: &mut Interner) -> Option<Arc<str>> {
+    let overhead = spec.overhead.as_ref().filter(|it| !it.is_empty())?;
+    Some(interner.share(&serde_json::json!(overhead).to_string()))
 }
 
 /// The regular containers, and after them the native sidecars.

@@ -1,10 +1,11 @@
 //! The controller of workloads, the same for both kinds.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use serde::Deserialize;
 use tokio::time::Instant;
 use tracing::debug;
 
@@ -293,7 +294,7 @@ fn target<K: Planned>(workload: &Whole<K>, read_at: Instant) -> Target {
             uid: workload.uid().to_owned(),
             resource_version: meta.resource_version.clone().unwrap_or_default(),
             revision_namespace: workload.namespace().to_owned(),
-            revision_labels: selector.match_labels.clone().unwrap_or_default(),
+            revision_labels: template_labels(&*workload.object),
             selector_keys: keys.cloned().collect(),
         },
         generation: meta.generation.unwrap_or_default(),
@@ -301,6 +302,24 @@ fn target<K: Planned>(workload: &Whole<K>, read_at: Instant) -> Target {
         hooked: pre_hooks.iter().any(|strategy| strategy.hook.is_some()),
         read_at,
     }
+}
+
+/// The labels of new revisions: those of the template, as for native controllers. The selector matches them whatever its
+/// terms are, so that revisions are found again when they have become orphans.
+fn template_labels<K: Planned>(workload: &K) -> BTreeMap<String, String> {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Template {
+        metadata: Metadata,
+    }
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Metadata {
+        labels: Option<BTreeMap<String, Option<String>>>,
+    }
+    let template: Template = workload.pod_template().read();
+    let labels = template.metadata.labels.into_iter().flatten();
+    labels.filter_map(|(key, value)| Some((key, value?))).collect()
 }
 
 #[cfg(test)]

@@ -144,6 +144,7 @@ pub(crate) fn of_pod(pod: &Pod) -> usize {
         + pod.uid.len()
         + texts.map(text).iter().sum::<usize>()
         + pod.ended_at_once.as_ref().map_or(0, |it| it.len())
+        + pod.overhead.as_ref().map_or(0, |it| it.len())
         + resize
         + labels
         + marks.sum::<usize>()

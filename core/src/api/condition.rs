@@ -70,6 +70,8 @@ pub enum Reason {
     CreatingInBatches,
     /// Pods of a GameStatefulSet that left their nodes are created again in a few seconds.
     NodeDraining,
+    /// A canary step waits for the first pod to update, because there are none.
+    NoPods,
     /// A user paused the rollout.
     Paused,
     /// A canary step paused the rollout.
@@ -190,6 +192,7 @@ impl Reason {
             | Self::RollingOut
             | Self::CreatingInBatches
             | Self::NodeDraining
+            | Self::NoPods
             | Self::Paused
             | Self::PausedByCanaryPauseStep
             | Self::ClaimTerminating

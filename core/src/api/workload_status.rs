@@ -38,7 +38,8 @@ pub struct WorkloadStatus {
     /// Name of the revision of the current template.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub update_revision: String,
-    /// Name of the stable revision: the last one at which all pods were available.
+    /// Name of the stable revision: the last one at which all pods were available, or the first one, once one of its
+    /// pods has been available.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub current_revision: String,
     /// Whether the workload's first pods are still being created, in batches of scaleStrategy.createBatch.

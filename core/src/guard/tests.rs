@@ -102,6 +102,7 @@ fn pod(running: bool, terminating: bool) -> Pod {
         containers: vec![game],
         resize: Resize::Settled,
         qos: None,
+        overhead: None,
         first_status: None,
     }
 }

@@ -78,6 +78,8 @@ pub struct Pod {
     pub containers: Vec<Container>,
     /// The state of its resize.
     pub resize: Resize,
+    /// The resources that its RuntimeClass adds, as JSON.
+    pub overhead: Option<Arc<str>>,
     /// Its QoS class; None if it is not known, or does not depend on the resources of containers, because the pod has
     /// resources of its own.
     pub qos: Option<Qos>,

@@ -15,7 +15,7 @@ use crate::workload::protection::{
 };
 use crate::workload::spec::Workload;
 use crate::workload::status::conclusion::longest_waiting;
-use crate::workload::status::{count, events, failures, guard_condition};
+use crate::workload::status::{count, events, guard_condition, leaving};
 use crate::workload::world::World;
 use crate::write::{DeletionReason, Plan, Write};
 
@@ -121,11 +121,12 @@ fn status<S: Clone + Default + AsMut<WorkloadStatus>>(
     status.pre_delete_hook_condition = longest_waiting(blocked.cloned().unwrap_or_default());
     status.protection = protection_status(workload, hooks, own);
     let old = std::mem::take(&mut status.conditions);
-    let mut conditions =
-        failures(workload, &draft.refusals(&world.failures, world.now), &old, world.now);
+    let refusals = draft.refusals(&world.failures, world.now);
+    let mut conditions = leaving(workload, counts.replicas, &refusals, &old, world.now);
     conditions.extend(guard_condition(workload, world, own, &old));
-    let is_decided_here = |it: &Condition| it.type_ == "Guarded" || it.type_.starts_with("Failed");
-    let others = old.into_iter().filter(|it| !is_decided_here(it));
-    status.conditions = others.chain(conditions).collect();
+    let is_decided = |it: &Condition| conditions.iter().any(|new| new.type_ == it.type_);
+    let is_failure = |it: &Condition| it.type_ == "Guarded" || it.type_.starts_with("Failed");
+    let others: Vec<_> = old.into_iter().filter(|it| !is_decided(it) && !is_failure(it)).collect();
+    status.conditions = others.into_iter().chain(conditions).collect();
     whole
 }

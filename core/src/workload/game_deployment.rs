@@ -76,6 +76,7 @@ pub fn plan(
         batch: Batch::of(&workload, world, &own, &sizes.victims),
         to_update: to_update(&workload, &revisions, &sizes),
         acceptance: OnceCell::new(),
+        in_place_refusal: OnceCell::new(),
     };
 
     // Orphans that are being adopted are not replaced in the meantime.

@@ -78,6 +78,7 @@ pub fn plan(
         batch: Batch::of(&workload, world, &own, &sizes.victims),
         to_update: ordinals.to_update(&revisions, &sizes),
         acceptance: OnceCell::new(),
+        in_place_refusal: OnceCell::new(),
     };
     let mut claims = Claims::new(&workload, identity, world);
 
@@ -189,10 +190,11 @@ fn create(scene: &Scene, ordinals: &Ordinals, vacated: &Vacated, claims: &mut Cl
     let mut new_pods = NewPods::new(scene);
     let mut pods = Vec::new();
     let reach = Reach::of(ordinals, &scene.sizes.rollout);
-    let mut room = reach.room(ordinals.updated(scene.revisions, scene.sizes));
+    let room = reach.room(ordinals.updated(scene.revisions, scene.sizes));
     let regular = ordinals.regular();
     let surge = new_pods.surge();
-    let missing = ordinals.missing(surge, max_creations(scene.workload), &scene.batch);
+    let missing = ordinals.missing(surge, max_creations(scene.workload));
+    let reached = ordinals.reached(&missing, &reach, room);
     let batch_room = scene.batch.room(missing.len());
     let is_batch_full = batch_room < missing.len();
     let is_vacated = |ordinal: &i64| vacated.has(&scene.workload.pod_name(*ordinal));
@@ -200,7 +202,7 @@ fn create(scene: &Scene, ordinals: &Ordinals, vacated: &Vacated, claims: &mut Cl
     for ordinal in missing.into_iter().take(batch_room) {
         let place = if !regular.contains(ordinal) {
             Place::Surge
-        } else if reach.covers(ordinal) && room > 0 {
+        } else if reached.contains(&ordinal) {
             Place::Reached
         } else {
             Place::Kept
@@ -208,9 +210,6 @@ fn create(scene: &Scene, ordinals: &Ordinals, vacated: &Vacated, claims: &mut Cl
         let Some(revision) = new_pods.revision_at(place) else {
             continue;
         };
-        if place == Place::Reached && revision.name() == scene.revisions.update.name() {
-            room -= 1;
-        }
         match claims.prepare(ordinal) {
             Readiness::Ready => {
                 pods.push(pod_with_ordinal(scene.workload, scene.world, ordinal, revision))

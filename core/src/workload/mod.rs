@@ -35,4 +35,6 @@ pub use rollout::{Promotion, Rollout};
 pub use spec::{InvalidWorkload, Workload, managed_fields_to_keep};
 pub use status::unreadable::{unreadable_conditions, unreadable_message};
 pub use update::why_sidecars_are_held;
-pub use world::{Backoff, GuardState, OtherBudget, RefusedChange, Revision, Verdict, World};
+pub use world::{
+    Backoff, GuardState, OtherBudget, RefusedChange, Replacement, Revision, Verdict, World,
+};

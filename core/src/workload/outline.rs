@@ -38,7 +38,7 @@ pub fn begin<'a>(workload: &'a Workload<'a>, world: &'a World) -> Beginning<'a> 
     let mut draft = Draft::default();
     draft.patch_workload(retry::begin(workload));
     draft.extend(writes);
-    draft.extend(found.write.take());
+    draft.extend(std::mem::take(&mut found.writes));
     draft.block(Obstacles { update: workload.held.clone(), ..Obstacles::default() });
     let guarding = protect(workload, world, &pods);
     draft.extend(guarding.writes);

@@ -16,6 +16,9 @@ use crate::workload::spec::Workload;
 use crate::workload::world::{Revision, World};
 use crate::write::{NewRevision, RevisionData, Write};
 
+/// How many orphaned revisions of other templates one plan adopts.
+const MAX_ADOPTIONS: usize = 20;
+
 /// The revisions of a workload.
 pub struct Revisions<'a> {
     by_name: BTreeMap<RevisionName<'a>, &'a Revision>,
@@ -34,8 +37,8 @@ impl<'a> Revisions<'a> {
 pub struct FoundRevisions<'a> {
     /// None if the update revision has to be created or adopted first; plan again once that is observed.
     pub revisions: Option<Revisions<'a>>,
-    /// Creates, adopts or renumbers the update revision.
-    pub write: Option<Write>,
+    /// Creates, adopts or renumbers the update revision, and adopts others.
+    pub writes: Vec<Write>,
     /// How often a revision's name was taken by another object.
     pub collisions: i32,
 }
@@ -52,23 +55,27 @@ pub fn find<'a>(workload: &Workload, world: &'a World) -> FoundRevisions<'a> {
     let is_same = |it: &&Arc<Revision>| canonical(&it.template.parse()) == wanted;
     let matching = newest_first.into_iter().find(is_same);
     let number = highest + 1;
-    let (revisions, write) = match matching {
+    let orphans = revisions.iter().filter(|it| !it.controlled);
+    let adopt = |it: &Arc<Revision>| Write::adopt_old_revision(it.name.clone(), it.uid.clone());
+    let adoptions = || orphans.take(MAX_ADOPTIONS).map(adopt);
+    let (revisions, writes) = match matching {
         Some(update) if update.controlled => {
             let (name, uid) = (update.name.clone(), update.uid.clone());
             let renumber = Write::renumber_revision(name, uid, number);
             let write = (update.number < highest).then_some(renumber);
-            (Some(Revisions { by_name: by_name(revisions), update }), write)
+            let writes = write.into_iter().chain(adoptions()).collect();
+            (Some(Revisions { by_name: by_name(revisions), update }), writes)
         }
         // The template cannot be recorded for now: the workload keeps the revision that it has.
         None if workload.held.is_some() => {
             let update = workload.progress.update();
             let update =
                 revisions.iter().map(AsRef::as_ref).find(|it: &&Revision| it.name() == update);
-            (update.map(|update| Revisions { by_name: by_name(revisions), update }), None)
+            (update.map(|update| Revisions { by_name: by_name(revisions), update }), Vec::new())
         }
         Some(orphan) => {
             let (name, uid) = (orphan.name.clone(), orphan.uid.clone());
-            (None, Some(Write::adopt_revision(name, uid, None)))
+            (None, vec![Write::adopt_revision(name, uid, None)])
         }
         None => {
             let mut name = revision_name(workload, &wanted, collisions);
@@ -85,10 +92,10 @@ pub fn find<'a>(workload: &Workload, world: &'a World) -> FoundRevisions<'a> {
                 data: RevisionData::Template(JsonText::from(&workload.template)),
                 cause: workload.annotations.get(names::CHANGE_CAUSE).cloned(),
             };
-            (None, Some(Write::create_revision(new)))
+            (None, vec![Write::create_revision(new)])
         }
     };
-    FoundRevisions { revisions, write, collisions }
+    FoundRevisions { revisions, writes, collisions }
 }
 
 fn by_name(revisions: &[Arc<Revision>]) -> BTreeMap<RevisionName<'_>, &Revision> {

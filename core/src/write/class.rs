@@ -149,6 +149,12 @@ impl Write {
         adopt.proven().attempts(Attempt::RecordRevision)
     }
 
+    /// Adopts an orphaned revision on which nothing depends, so that it counts for the history limit.
+    pub fn adopt_old_revision(name: String, uid: String) -> Self {
+        let adopt = Self::before(Change::AdoptRevision { name, uid, number: None });
+        adopt.proven().attempts(Attempt::CleanUp)
+    }
+
     /// Adopts an orphaned pod.
     pub fn adopt_pod(pod: &Pod) -> Self {
         Self::before(Change::AdoptPod(PodRef::of(pod))).proven().attempts(Attempt::AdoptPod)

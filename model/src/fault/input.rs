@@ -8,7 +8,7 @@ use gamekeeper_core::observed::{
     ContainerChange, Disruption, Gate, MoveRequest, Pod, PodPhase, Turn,
 };
 use gamekeeper_core::sidecar_set::{Changing, MatchedPod, Sidecars};
-use gamekeeper_core::workload::{Promotion, Verdict, World};
+use gamekeeper_core::workload::{Promotion, Replacement, Verdict, World};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -164,6 +164,25 @@ impl Fault {
                 let lost = gd.status.iter_mut().find(|it| it.observed_generation < 0);
                 if let Some(status) = lost {
                     status.canary.revision = newest(world).unwrap_or_default();
+                }
+            }
+            Fault::QuotaFitsAll => {
+                for verdict in world.verdicts.values_mut() {
+                    *verdict = Verdict::Accepted;
+                }
+            }
+            Fault::TrialForgotten => {
+                for verdict in world.verdicts.values_mut() {
+                    if let Verdict::Refused { replacement, .. } = verdict {
+                        *replacement = Replacement::Untried;
+                    }
+                }
+            }
+            Fault::FirstCountsAsStable => {
+                if let Some(status) = &mut gd.status
+                    && status.canary.revision.is_empty()
+                {
+                    status.canary.revision.clone_from(&status.update_revision);
                 }
             }
             Fault::WaitingIgnored => name_victims(gd, world),

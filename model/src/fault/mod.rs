@@ -60,6 +60,12 @@ pub enum Fault {
     NoPartition,
     /// Pods are updated to a revision that the API server has not accepted.
     NotAcceptedFirst,
+    /// A quota that has room for a replacement counts as having room for all of them.
+    QuotaFitsAll,
+    /// It is forgotten that a pod was given up in vain.
+    TrialForgotten,
+    /// The first revision is stable even if it has never worked.
+    FirstCountsAsStable,
     /// The annotation game-pod-deleting is kept when a deletion is canceled.
     MarkKept,
     /// A gate is kept closed when its update is canceled.

@@ -107,9 +107,11 @@ impl Case<'_> {
         if may_surge { replaced.max(0).min(scope.max_surge(replicas)) } else { 0 }
     }
 
-    /// The number of surplus pods.
+    /// The number of surplus pods. Only as many surge pods are kept as the status recorded when the plan was made.
     pub(super) fn excess(&self) -> i64 {
-        self.active().count() as i64 - self.replicas() - self.surge()
+        let recorded = self.model.translator.facts(self.reconcile.planned.status).surge;
+        let surge = self.surge().min(i64::from(recorded));
+        self.active().count() as i64 - self.replicas() - surge
     }
 
     pub(super) fn is_waiting(&self, pod: &Pod) -> bool {

@@ -209,6 +209,7 @@ impl<'a> Case<'a> {
             DeletionReason::Update => {
                 self.update_starts(pod)?;
                 self.budget(pod)?;
+                self.given_up_for_quota(pod)?;
             }
         }
         let needs_pre_delete = self.has_hook(HookPoint::PreDelete) || self.is_guarded(pod);
@@ -223,6 +224,20 @@ impl<'a> Case<'a> {
         let target = is_for_update.then_some(self.workload.template);
         let is_for_deletion = |run: &RunId| run.sidecars.is_none() && run.changes.is_none();
         self.hook_first(pod, point, target, self.reconcile.at, is_for_deletion)
+    }
+
+    /// Until a pod of a template exists for which a quota has no room, one pod is given up for it, and no other one if
+    /// that was in vain.
+    fn given_up_for_quota(&self, pod: &Pod) -> Result<(), Violation> {
+        let template = self.workload.template;
+        let has_quota = self.model.scope.quota.is_some_and(|quota| quota.rev == template);
+        let exists = self.state.pods.now.iter().any(|pod| pod.rev == template);
+        let is_missing = (self.active().count() as i64) < self.replicas();
+        let was_in_vain = self.state.operator.refused.is_some_and(|it| it.trial == Trial::Failed);
+        match has_quota && !exists && (is_missing || was_in_vain) {
+            true => violation("one trial", format!("{pod:?} is given up, too")),
+            false => Ok(()),
+        }
     }
 
     fn gate_closed(&self, uid: Uid, rev: Rev) -> Result<(), Violation> {

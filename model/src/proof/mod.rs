@@ -42,6 +42,7 @@ const ORDINALS: &str = "7: ordinals";
 const RESERVED: &str = "7: reserved ordinals";
 const INDEXES: &str = "7: pod indexes";
 const BATCHES: &str = "batches";
+const ONE_TRIAL: &str = "one trial";
 const GUARDED: &str = "11: guarded";
 const NODES: &str = "nodes";
 const SETTLES: &str = "settles";

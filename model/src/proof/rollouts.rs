@@ -1,9 +1,13 @@
 //! Bugs in rollouts: steps, pauses, choices, budgets, batches, and the execution of plans.
 
-use super::{BATCHES, ENOUGH, PARTITION, PAUSED, PAUSES, SETTLES, TOO_MANY, find, scaled, updated};
+use super::{
+    BATCHES, ENOUGH, ONE_TRIAL, PARTITION, PAUSED, PAUSES, SETTLES, TOO_MANY, find, scaled, updated,
+};
 use crate::fault::Fault;
-use crate::scope::{Amount, Scope, Step, User};
-use crate::scopes::{hooked, in_place, paused_without_steps, recreated, remaining, surge};
+use crate::scope::{Amount, Quota, Scope, Step, User};
+use crate::scopes::{
+    first_templates, hooked, in_place, paused_without_steps, recreated, remaining, surge,
+};
 
 fn canary(steps: &[Step]) -> Scope {
     Scope {
@@ -58,6 +62,26 @@ fn bugs_in_choices_and_budgets_are_found() {
     find(Fault::NotYetAvailableIsFree, ENOUGH, scope);
     let scope = Scope { refused: Some(1), user: updated(), ..hooked() };
     find(Fault::NotAcceptedFirst, "accepted first", scope);
+}
+
+#[test]
+fn bugs_in_trials_of_quotas_are_found() {
+    let scope = |second| Scope {
+        quota: Some(Quota { rev: 1, second }),
+        max_unavailable: Amount::Number(2),
+        user: vec![User::Template(1)],
+        pre_delete: false,
+        ..hooked()
+    };
+    find(Fault::QuotaFitsAll, ONE_TRIAL, scope(false));
+    find(Fault::TrialForgotten, ONE_TRIAL, scope(true));
+}
+
+#[test]
+fn bugs_with_a_first_template_that_never_works_are_found() {
+    for scope in first_templates() {
+        find(Fault::FirstCountsAsStable, SETTLES, scope);
+    }
 }
 
 #[test]

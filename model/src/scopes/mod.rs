@@ -9,6 +9,7 @@ mod sidecars;
 
 pub use canary::{paused_without_steps, recreated};
 pub use ordinals::{stateful_set, surging_stateful_set};
+pub use rolling::first_templates;
 pub use sidecars::{sidecars_with_steps, with_sidecars};
 
 use std::io::Write as _;

@@ -4,7 +4,7 @@ use gamekeeper_core::api::PodManagementPolicy;
 use gamekeeper_core::api::names::HookPoint;
 
 use super::*;
-use crate::scope::{Amount, User};
+use crate::scope::{Amount, Quota, Step, User};
 
 #[test]
 fn rolling() {
@@ -127,6 +127,51 @@ fn refused_template() {
             ..hooked()
         },
     );
+}
+
+#[test]
+fn full_quotas() {
+    for second in [false, true] {
+        check(
+            &format!("full quota, second {second}"),
+            Scope {
+                quota: Some(Quota { rev: 1, second }),
+                max_unavailable: Amount::Number(2),
+                user: vec![User::Template(1), User::Template(0)],
+                remaining: remaining(2, 1, 0),
+                lags: Lags { pods: true, ..Lags::default() },
+                ..hooked()
+            },
+        );
+    }
+}
+
+/// New workloads whose first template never works. A user applies a fixed one.
+pub fn first_templates() -> Vec<Scope> {
+    let fixed = || Scope {
+        batch: 2,
+        pre_delete: false,
+        user: vec![User::Template(1)],
+        remaining: remaining(1, 0, 0),
+        ..hooked()
+    };
+    let steps =
+        || vec![vec![Step::Partition(Amount::Number(2)), Step::Partition(Amount::Number(0))]];
+    let ordered = Some(PodManagementPolicy::OrderedReady);
+    vec![
+        Scope { broken: Some(0), steps: steps(), ..fixed() },
+        Scope { broken: Some(0), partition: 2, ..fixed() },
+        Scope { broken: Some(0), steps: steps(), stateful_set: ordered, ..fixed() },
+    ]
+}
+
+#[test]
+fn first_template_that_never_works() {
+    for (number, scope) in first_templates().into_iter().enumerate() {
+        check(&format!("first template never works, {number}"), scope);
+    }
+    let refused = Scope { refused: Some(0), broken: None, ..first_templates().swap_remove(0) };
+    check("first template refused", refused);
 }
 
 #[test]

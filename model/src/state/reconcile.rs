@@ -13,11 +13,31 @@ pub struct Operator {
     pub accepted: u8,
     /// The revision of the SidecarSet with which they were accepted.
     pub accepted_with: Option<Rev>,
-    /// A revision that the API server has refused, and when.
-    pub refused: Option<(Rev, Time)>,
+    /// A revision that the API server has refused.
+    pub refused: Option<Refused>,
     /// Whether the budget exists, if that is known. The policies are always in force in the model.
     pub budget: Option<bool>,
     pub reconcile: Option<Rc<Reconcile>>,
+}
+
+/// The verdict on a revision that the API server has refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Refused {
+    pub rev: Rev,
+    /// When.
+    pub at: Time,
+    /// Whether a quota refused it because there are too many pods.
+    pub full: bool,
+    pub trial: Trial,
+}
+
+/// Whether a pod was given up for a pod of a refused revision.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Trial {
+    #[default]
+    Untried,
+    Awaited,
+    Failed,
 }
 
 /// A plan that is being carried out.

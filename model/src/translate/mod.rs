@@ -250,7 +250,7 @@ pub struct View {
     pub revisions: Rc<Vec<Rev>>,
     pub sidecar_set: SidecarSet,
     pub accepted: u8,
-    pub refused: Option<(Rev, Time)>,
+    pub refused: Option<Refused>,
     pub budget: Option<bool>,
     pub node: Node,
 }

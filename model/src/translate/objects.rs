@@ -176,9 +176,20 @@ impl Translator {
             let name = self.revision_name(rev).to_owned();
             world.verdicts.insert(name, workload::Verdict::Accepted);
         }
-        if let Some((rev, at)) = view.refused {
-            let refused =
-                workload::Verdict::Refused { message: "refused".to_owned(), at: timestamp(at) };
+        if let Some(Refused { rev, at, full, trial }) = view.refused {
+            let message = match full {
+                true => "exceeded quota: pods, requested: pods=1, used: pods=3, limited: pods=3",
+                false => "refused",
+            };
+            let refused = workload::Verdict::Refused {
+                message: message.to_owned(),
+                at: timestamp(at),
+                replacement: match trial {
+                    Trial::Untried => workload::Replacement::Untried,
+                    Trial::Awaited => workload::Replacement::Awaited(None),
+                    Trial::Failed => workload::Replacement::Failed,
+                },
+            };
             world.verdicts.insert(self.revision_name(rev).to_owned(), refused);
         }
         world
@@ -242,6 +253,7 @@ impl Translator {
             containers: containers(pod),
             resize: observed::Resize::Settled,
             qos: None,
+            overhead: None,
             first_status: None,
         }
     }

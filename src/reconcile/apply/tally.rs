@@ -122,7 +122,10 @@ impl Results for Tally {
         // Even if there is no response, the pod may have been deleted.
         let may_be_done = matches!(result, Ok(_) | Err(Refusal::Unavailable { .. }));
         match write.change() {
-            Change::DeletePod(it) if may_be_done => self.players.forget(&it.pod.uid),
+            Change::DeletePod(it) if may_be_done => {
+                self.players.forget(&it.pod.uid);
+                self.verdicts.values_mut().for_each(|verdict| verdict.pod_deleted(it));
+            }
             // Likewise, the budget may have been deleted.
             Change::Delete { kind: Owned::Budget, .. } if may_be_done => self.guard = None,
             _ => {}
@@ -279,10 +282,10 @@ impl Tally {
         match write.change() {
             Change::CreatePod(new) => {
                 self.refused.insert(new.revision.clone());
-                self.record_refused(&new.revision, &message);
+                self.record_verdict(&new.revision, &message, Verdict::creation_refused);
             }
             Change::DryRun { revision, .. } => {
-                self.record_refused(revision, &message);
+                self.record_verdict(revision, &message, Verdict::dry_run_refused);
                 self.unfinished = true;
                 return;
             }
@@ -303,8 +306,14 @@ impl Tally {
     }
 
     /// Records the verdict that pods of a revision are refused.
-    fn record_refused(&mut self, revision: &str, message: &str) {
-        let refused = Verdict::Refused { message: message.to_owned(), at: Timestamp::now() };
+    fn record_verdict(
+        &mut self,
+        revision: &str,
+        message: &str,
+        refused: impl Fn(Option<&Verdict>, String, Timestamp) -> Verdict,
+    ) {
+        let before = self.verdicts.get(revision);
+        let refused = refused(before, message.to_owned(), Timestamp::now());
         self.verdicts.insert(revision.to_owned(), refused);
     }
 

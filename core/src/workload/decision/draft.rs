@@ -1,9 +1,10 @@
 //! A plan under construction.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use jiff::Timestamp;
 
+use crate::observed::PodUid;
 use crate::observed::time::earlier;
 use crate::workload::decision::{Blocked, Concern, Decided, Failures, Obstacles};
 use crate::write::{Attempt, Change, Event, Phase, WorkloadPatch, Write};
@@ -102,6 +103,15 @@ impl Draft {
     /// Whether any write satisfies the predicate.
     pub fn has(&self, predicate: impl Fn(&Write) -> bool) -> bool {
         self.writes.iter().any(predicate)
+    }
+
+    /// The pods that are deleted.
+    pub fn deleted_pods(&self) -> HashSet<PodUid<'_>> {
+        let deletions = self.writes.iter().filter_map(|it| match it.change() {
+            Change::DeletePod(deletion) => Some(PodUid::of(&deletion.pod.uid)),
+            _ => None,
+        });
+        deletions.collect()
     }
 
     /// Whether the workload itself is changed.

@@ -16,7 +16,6 @@ use crate::workload::decision::{Blocked, Draft};
 use crate::workload::protection::node_going::is_going;
 use crate::workload::spec::Workload;
 use crate::workload::world::World;
-use crate::write::Change;
 
 /// How long a name stays free: the interval between a drain's attempts, plus some time for a slow API server.
 const FREE_FOR: SignedDuration = SignedDuration::from_secs(10);
@@ -36,11 +35,13 @@ impl Vacated {
 
     /// Adds the names of guarded pods that this plan deletes from nodes that are going to be removed.
     pub fn add(&mut self, workload: &Workload, world: &World, own: &[&Pod], draft: &Draft) {
-        let is_deleted = |pod: &Pod| {
-            draft.has(|it| matches!(it.change(), Change::DeletePod(it) if it.pod.uid == pod.uid))
+        if world.going_nodes.is_empty() {
+            return;
+        }
+        let deleted = draft.deleted_pods();
+        let leaves = |pod: &&&Pod| {
+            deleted.contains(&pod.uid()) && workload.guards(pod) && is_going(workload, world, pod)
         };
-        let leaves =
-            |pod: &&&Pod| workload.guards(pod) && is_going(workload, world, pod) && is_deleted(pod);
         let names = own.iter().filter(leaves).map(|pod| pod.name.clone());
         let since = rounded_up(world.now);
         self.0.extend(names.map(|name| (name, since)));

@@ -54,8 +54,10 @@ pub struct Counts {
     pub updated: i64,
     /// Those of them that are available.
     pub updated_available: i64,
-    /// Whether a pod is being updated in place.
+    /// Whether a pod is being updated to the update revision in place.
     pub any_changing_in_place: bool,
+    /// Pods that are not at the update revision, except those whose replacement was requested.
+    pub old: i64,
 }
 
 /// The state of a rollout, and the actions that follow from it.
@@ -68,11 +70,11 @@ pub struct Advance {
     pub draft: Draft,
 }
 
-/// Computes the state of the rollout to `update`.
+/// Computes the state of the rollout to `update`. `stable` is None if no revision has worked yet.
 pub fn advance(
     workload: &Workload,
     world: &World,
-    stable: RevisionName,
+    stable: Option<RevisionName>,
     update: RevisionName,
     counts: Counts,
 ) -> Advance {
@@ -84,7 +86,8 @@ pub fn advance(
         pause_conditions: Vec::new(),
         ..recorded.clone()
     };
-    progress.canary.revision = stable.to_string();
+    progress.canary.revision = stable.map(|it| it.to_string()).unwrap_or_default();
+    let stable = stable.unwrap_or(update);
     progress.canary.pause_start_time = None;
     let started_over = recorded.update() != update || recorded.step_hash != hash;
     if started_over {
@@ -255,11 +258,13 @@ impl<'a> Walk<'a> {
         pause.over || (!self.workload.paused && !self.workload.resume_by_apply)
     }
 
-    /// Enters a step: a partition step records how many pods it updates.
+    /// Enters a step: a partition step records how many pods it updates. There is nothing to record while there are no
+    /// pods: what no pod has run is not proven.
     fn enter(&self, index: i32, progress: &mut Progress) {
         let held = &mut progress.canary.held_replicas;
         let is_new =
             self.started_over || Some(index) != self.workload.progress.step_index || held.is_none();
+        let is_new = is_new && self.workload.replicas > 0;
         if let Some(kept) = self.partition_of(index).filter(|_| is_new) {
             *held = i32::try_from((self.workload.replicas - kept).max(0)).ok();
         }
@@ -305,9 +310,14 @@ impl<'a> Walk<'a> {
         };
         if step.partition.is_some() {
             let target = self.target(index, progress);
-            let done = self.counts.updated >= target
-                && self.counts.updated_available >= target
-                && !self.counts.any_changing_in_place;
+            let Counts { updated, updated_available, any_changing_in_place, old } = self.counts;
+            // A pod that a surge pod has replaced is deleted first: during a pause, it would stay.
+            let replicas = self.workload.replicas;
+            let done = replicas > 0
+                && updated >= target
+                && updated_available >= target
+                && old <= replicas - target
+                && !any_changing_in_place;
             return if done { Step::Done } else { Step::Wait };
         }
         if let Some(pause) = self.pause_at(index) {

@@ -29,6 +29,13 @@ impl<'a> OrdinalRange<'a> {
         self.range.end
     }
 
+    /// The number of ordinals that are not reserved.
+    pub fn len(&self) -> i64 {
+        let Range { start, end } = self.range;
+        let reserved = if start < end { self.reserved.range(start..end).count() } else { 0 };
+        (end - start).max(0) - reserved as i64
+    }
+
     /// Whether an ordinal is in the range and not reserved.
     pub fn contains(&self, ordinal: i64) -> bool {
         self.range.contains(&ordinal) && !self.reserved.contains(&ordinal)
@@ -90,6 +97,8 @@ mod tests {
         assert_eq!(all(range.below(9)), [0, 2, 3, 5]);
         assert_eq!(all(range.starting_at(3)), [3, 5]);
         assert_eq!(all(range.starting_at(9)), [0; 0]);
+        let lengths = [range.len(), range.below(3).len(), range.starting_at(9).len()];
+        assert_eq!(lengths, [4, 2, 0]);
     }
 
     #[test]

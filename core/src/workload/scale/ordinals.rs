@@ -11,7 +11,6 @@ use crate::workload::in_place::is_at;
 use crate::workload::pods::availability::is_available;
 use crate::workload::revision::Revisions;
 use crate::workload::rollout::Rollout;
-use crate::workload::scale::batch::Batch;
 use crate::workload::scale::ordinal_range::OrdinalRange;
 use crate::workload::scale::sizes::{Choice, Sizes, Sizing};
 use crate::workload::scale::to_update::ToUpdate;
@@ -139,10 +138,10 @@ impl<'a> Ordinals<'a> {
         regular.iter().filter(is_updated).count() as i64
     }
 
-    /// At most `limit` ordinals for which a pod may be created now: the highest first, or the lowest first while the
-    /// first pods are created in batches. With OrderedReady, only the lowest ordinal without a pod, once every pod
-    /// below it is available.
-    pub fn missing(&self, surge: i64, limit: usize, batch: &Batch) -> Vec<i64> {
+    /// At most `limit` ordinals for which a pod may be created now, lowest first: if there is room for a part of them
+    /// only, the lowest ones exist. With OrderedReady, only the lowest ordinal without a pod, once every pod below it is
+    /// available.
+    pub fn missing(&self, surge: i64, limit: usize) -> Vec<i64> {
         let is_free = |ordinal: &i64| !self.taken.contains(ordinal);
         let wanted = self.wanted(surge);
         if self.identity.ordered {
@@ -150,10 +149,17 @@ impl<'a> Ordinals<'a> {
             let may_follow = |ordinal: &i64| self.all_available(&wanted.below(*ordinal));
             return lowest.filter(may_follow).into_iter().collect();
         }
-        match batch.in_progress {
-            true => wanted.iter().filter(is_free).take(limit).collect(),
-            false => wanted.iter().rev().filter(is_free).take(limit).collect(),
-        }
+        wanted.iter().filter(is_free).take(limit).collect()
+    }
+
+    /// Those of the lowest free ordinals whose pods are created at the update revision, if `room` more pods may have it:
+    /// as for updates, the highest of all free ordinals that the rollout covers.
+    pub fn reached(&self, free: &[i64], reach: &Reach, room: i64) -> HashSet<i64> {
+        let covered = self.regular().starting_at(reach.from);
+        let taken = self.taken.iter().filter(|it| covered.contains(**it)).count() as i64;
+        let below = covered.len().saturating_sub(taken).saturating_sub(room);
+        let free = free.iter().filter(|it| covered.contains(**it));
+        free.skip(usize::try_from(below).unwrap_or(0)).copied().collect()
     }
 
     /// Victims that may be deleted now.

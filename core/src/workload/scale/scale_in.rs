@@ -158,7 +158,7 @@ pub fn choose<'a>(
     let replacement_surge = sizing.surge(requested_replacements(sizing));
     let surge = sizing.surge(to_update).max(replacement_surge);
     let keep = Keep {
-        total: replicas + surge_to_keep(sizing, rollout, surge).max(replacement_surge),
+        total: replicas + surge_to_keep(sizing, surge).max(replacement_surge),
         updated: rollout.target,
         old: replicas - rollout.target,
     };
@@ -182,13 +182,12 @@ pub fn choose<'a>(
     }
 }
 
-/// How many pods to keep above replicas for the rollout. While it is paused, no surge pods are created, so no more are
-/// kept than the status records: otherwise a scale-in would keep old pods in their place until the rollout continues.
-fn surge_to_keep(sizing: &Sizing, rollout: &Rollout, surge: i64) -> i64 {
-    match (sizing.workload.replicas, rollout.paused) {
-        (0, _) => 0,
-        (_, true) => surge.min(sizing.workload.progress.surge),
-        (_, false) => surge,
+/// How many pods to keep above replicas for the rollout: no more than the status records. Otherwise a scale-in would keep
+/// old pods in the place of surge pods, and for as long as the rollout is paused or its template refused.
+fn surge_to_keep(sizing: &Sizing, surge: i64) -> i64 {
+    match sizing.workload.replicas {
+        0 => 0,
+        _ => surge.min(sizing.workload.progress.surge),
     }
 }
 

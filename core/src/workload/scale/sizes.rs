@@ -42,7 +42,7 @@ pub struct Choice<'a> {
 pub struct Sizes<'a> {
     /// How far the rollout may go.
     pub rollout: Rollout,
-    /// The stable revision.
+    /// The stable revision; the update revision if none has worked yet.
     pub stable: RevisionName<'a>,
     /// The number of pods by which replicas may be exceeded.
     pub surge: i64,
@@ -74,6 +74,7 @@ impl<'a> Sizing<'a> {
         let (first, _) = self.advance(&HashSet::new());
         let victims = first.rollout.map(|rollout| choose(&rollout).victims);
         let (Advance { rollout, draft }, stable) = self.advance(&victims.unwrap_or_default());
+        let stable = stable.unwrap_or_else(|| self.revisions.update.name());
         let sizes = rollout.map(|rollout| self.sizes(rollout, stable, choose));
         (sizes, draft)
     }
@@ -103,22 +104,19 @@ impl<'a> Sizing<'a> {
         to_replace.clamp(0, *max_surge)
     }
 
-    fn advance(&self, victims: &HashSet<PodUid>) -> (Advance, RevisionName<'a>) {
+    fn advance(&self, victims: &HashSet<PodUid>) -> (Advance, Option<RevisionName<'a>>) {
         let update = self.revisions.update.name();
         let kept = || self.counted.iter().filter(|pod| !victims.contains(&pod.uid()));
         let updated = || kept().filter(|pod| is_at(pod, update));
-        // A pod that an earlier rollout left may change forever. It does not concern this one.
-        let stable = self.workload.progress.stable();
-        let is_left = |pod: &Pod| {
-            let is_other = stable.is_some_and(|stable| pod.revision() != stable);
-            is_other && pod.revision() != update
-        };
+        // Pods whose replacement was requested have replacements of their own.
+        let is_old = |pod: &&&Pod| !is_at(pod, update) && !self.workload.replacement_requested(pod);
         let counts = Counts {
             updated: updated().count() as i64,
             updated_available: updated()
                 .filter(|pod| is_available(pod, self.workload, self.world.now))
                 .count() as i64,
-            any_changing_in_place: kept().any(|pod| is_in_progress(pod) && !is_left(pod)),
+            any_changing_in_place: updated().any(|pod| is_in_progress(pod)),
+            old: kept().filter(is_old).count() as i64,
         };
         let stable = self.stable(counts, kept().count() as i64);
         (rollout::advance(self.workload, self.world, stable, update, counts), stable)
@@ -127,11 +125,21 @@ impl<'a> Sizing<'a> {
     /// The stable revision. The update revision becomes stable when the steps are completed and all pods are at this
     /// revision and available; a workload without pods proves nothing. A stable revision whose ControllerRevision was
     /// deleted remains the stable one as long as there are old pods, which the rollout may have to keep.
-    fn stable(&self, counts: Counts, kept: i64) -> RevisionName<'a> {
+    ///
+    /// None if no revision has worked yet: until a pod of the first one has been available, there is nothing to keep,
+    /// and steps and partition would only hold up the template that fixes it. If the next template is applied before that,
+    /// the first one may still come up.
+    fn stable(&self, counts: Counts, kept: i64) -> Option<RevisionName<'a>> {
         let update = self.revisions.update.name();
         let progress = &self.workload.progress;
         let Some(stable) = progress.stable() else {
-            return self.stable_of_pods().unwrap_or(update);
+            let is_lost = progress.update_revision.is_empty();
+            let of_pods = is_lost.then(|| self.stable_of_pods(|_| true)).flatten();
+            let works = counts.updated_available > 0;
+            let available = |pod: &Pod| is_available(pod, self.workload, self.world.now);
+            return of_pods
+                .or_else(|| works.then_some(update))
+                .or_else(|| self.stable_of_pods(available));
         };
         let is_old = |pod: &&Pod| !is_at(pod, update);
         let is_lost = self.revisions.get(stable).is_none() && !self.active.iter().any(is_old);
@@ -140,17 +148,18 @@ impl<'a> Sizing<'a> {
         let steps_completed = progress.is_past(self.workload.steps.len());
         let all_available =
             kept == self.workload.replicas && counts.updated_available == kept && kept > 0;
-        match is_lost || (same_rollout && steps_completed && all_available) {
+        Some(match is_lost || (same_rollout && steps_completed && all_available) {
             true => update,
             false => stable,
-        }
+        })
     }
 
     /// The stable revision of a workload that has pods (or orphans that it will adopt) but whose status shows no stable
     /// revision. Such a status was lost in the middle of a rollout, because the workload was restored from a backup or
-    /// deleted with `--cascade=orphan`. The stable revision is the one that most of the old pods have.
-    fn stable_of_pods(&self) -> Option<RevisionName<'a>> {
-        let is_active = |pod: &&Pod| !pod.terminating && !pod.ended();
+    /// deleted with `--cascade=orphan`. The stable revision is the one that most of those old pods have that
+    /// count.
+    fn stable_of_pods(&self, counts: impl Fn(&Pod) -> bool) -> Option<RevisionName<'a>> {
+        let is_active = |pod: &&Pod| !pod.terminating && !pod.ended() && counts(pod);
         let pods = self.world.pods.iter().map(AsRef::as_ref);
         let pods = pods.filter(|pod| is_active(pod) && self.workload.is_member(pod));
         let update = self.revisions.update.name();

@@ -56,7 +56,7 @@ pub fn status(
         updated_ready_replicas: counts.updated_ready,
         update_revision: progress.update_revision,
         creating_in_batches: scene.batch.in_progress && !are_all_available(workload, &counts),
-        surge_replicas: i32::try_from(sizes.surge).unwrap_or(i32::MAX),
+        surge_replicas: surge(scene),
         current_revision: progress.canary.revision.clone(),
         collision_count: progress.collision_count,
         label_selector: workload.selector.to_string(),
@@ -71,6 +71,15 @@ pub fn status(
         conditions,
     };
     (status, wake)
+}
+
+/// The number of pods by which replicas may be exceeded. A refused revision has no surge pods.
+fn surge(scene: &Scene) -> i32 {
+    let surge = match scene.is_refused() && scene.workload.identity.is_none() {
+        true => scene.sizes.replacement_surge,
+        false => scene.sizes.surge,
+    };
+    i32::try_from(surge).unwrap_or(i32::MAX)
 }
 
 /// The number of pods that are to be deleted because their ordinal is reserved.

@@ -69,14 +69,14 @@ fn rollout(old: &WorkloadStatus, new: &WorkloadStatus, steps: usize) -> Vec<Even
     let mut events = Vec::new();
     let update = &new.update_revision;
     if old.update_revision != *update && !old.update_revision.is_empty() {
-        // A rollout that is reverted returns to the stable revision.
-        let from = match new.canary.revision == *update {
-            true => &old.update_revision,
-            false => &new.canary.revision,
+        // A rollout that is reverted returns to the stable revision. Until a revision has worked, there is none.
+        let from = match has_rollout(new) {
+            true => &new.canary.revision,
+            false => &old.update_revision,
         };
         events.push(normal("RolloutStarted", format!("from {from} to {update}")));
     }
-    if new.current_step_index != old.current_step_index && new.canary.revision != *update {
+    if new.current_step_index != old.current_step_index && has_rollout(new) {
         events.extend(new.current_step_index.and_then(|index| canary_step(update, index, steps)));
     }
     for pause in new.pause_conditions.iter().filter(|it| !old.pause_conditions.contains(it)) {
@@ -92,6 +92,12 @@ fn rollout(old: &WorkloadStatus, new: &WorkloadStatus, steps: usize) -> Vec<Even
         ));
     }
     events
+}
+
+/// Whether pods are updated from a stable revision to another one.
+fn has_rollout(status: &WorkloadStatus) -> bool {
+    let stable = &status.canary.revision;
+    !stable.is_empty() && *stable != status.update_revision
 }
 
 /// An event about the current step of a rollout, counted from 0.
@@ -135,6 +141,17 @@ mod tests {
         assert_eq!(of_change("game-a", "game-b"), "from game-a to game-b");
         assert_eq!(of_change("game-b", "game-a"), "from game-b to game-a");
         assert_eq!(of_change("game-b", "game-c"), "from game-a to game-c");
+    }
+
+    #[test]
+    fn a_template_that_replaces_one_that_never_worked_starts_at_that_one_and_walks_no_steps() {
+        let status = |update: &str, index: i32| {
+            let status = json!({"updateRevision": update, "currentStepIndex": index});
+            serde_json::from_value::<WorkloadStatus>(status).unwrap()
+        };
+        let events = of_change(&status("game-a", 1), &status("game-b", 2), 2);
+        let messages: Vec<_> = events.into_iter().map(|it| it.message).collect();
+        assert_eq!(messages, ["from game-a to game-b"]);
     }
 
     #[test]

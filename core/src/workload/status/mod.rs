@@ -130,6 +130,29 @@ pub fn failures(
     findings.map(|it| it.condition(workload, old, now)).collect()
 }
 
+/// The conditions of a workload that is being deleted while its pods are guarded, except Guarded.
+pub fn leaving(
+    workload: &Workload,
+    pods: i32,
+    refusals: &Obstacles,
+    old: &[Condition],
+    now: Timestamp,
+) -> Vec<Condition> {
+    let message = format!(
+        "the workload is being deleted; pods that are left, and wait for their hook: {pods}"
+    );
+    let ready = Finding::status_false(ConditionType::Ready, Reason::PodsToDelete, message.clone());
+    let type_ = ConditionType::Progressing;
+    let progressing = match refusals.scale.as_ref() {
+        Some(by) => Finding::status_false(type_, by.reason, by.message.clone()),
+        None => Finding::status_true(type_, Reason::PodsToDelete, message),
+    };
+    let findings = [ready, progressing].into_iter();
+    let mut conditions: Vec<_> = findings.map(|it| it.condition(workload, old, now)).collect();
+    conditions.extend(failures(workload, refusals, old, now));
+    conditions
+}
+
 /// The conditions of a workload of which nothing can be planned but the removal of pods, and when they change by the
 /// passage of time alone.
 pub fn blocked(
@@ -304,6 +327,13 @@ fn progressing(workload: &Workload, outcome: &Outcome) -> Finding {
     if workload.paused && rollout.paused && !rollout.ends_pause {
         let message = "spec.updateStrategy.paused is true".to_owned();
         return waits(Reason::Paused, message);
+    }
+    if workload.replicas == 0 && !rollout.progress.is_past(workload.steps.len()) {
+        let message = format!(
+            "canary step {step} has no pod to update, because spec.replicas is 0; the rollout continues when the \
+             workload is scaled out"
+        );
+        return waits(Reason::NoPods, message);
     }
     let Reasons { obstacles, waits_for } = &outcome.reasons;
     match obstacles.update.as_ref().or(obstacles.scale.as_ref()) {

@@ -468,3 +468,39 @@ fn a_scale_out_while_a_user_pauses_a_partition_step_adds_no_pod_of_the_new_build
     assert_eq!(story.images(), "v1 v1 v1 v2 v2 v2");
     assert!(story.paused());
 }
+
+/// Otherwise one resume would give all pods a build that no canary ran.
+#[test]
+fn a_step_is_not_done_while_there_are_no_pods() {
+    let steps = json!([{"partition": "50%"}, {"pause": {}}]);
+    let mut story = story(4, json!({"updateStrategy": {"canary": {"steps": steps}}}));
+    story.settle();
+    story.user(json!({"replicas": 0})).settle();
+    story.image("v2").settle();
+    assert_eq!(story.status().current_step_index, Some(0));
+    let (reason, message) = story.condition("Progressing").expect("a condition");
+    assert_eq!(reason, "NoPods");
+    assert!(message.contains("spec.replicas is 0"), "{message}");
+    story.user(json!({"replicas": 4})).settle();
+    assert_eq!(story.images(), "v1 v1 v2 v2");
+    assert_eq!(story.status().current_step_index, Some(1));
+    // The canary of a step that is over comes back.
+    story.user(json!({"replicas": 0})).settle();
+    story.user(json!({"replicas": 4})).settle();
+    assert_eq!(story.images(), "v1 v1 v2 v2");
+    resume(&mut story);
+    assert_eq!(story.images(), "v2 v2 v2 v2");
+}
+
+#[test]
+fn a_pod_that_a_surge_pod_has_replaced_is_gone_when_the_step_is_done() {
+    for step in [json!({"pause": {}}), json!({"hook": {"templateName": "test"}})] {
+        let steps = json!([{"partition": 3}, step]);
+        let strategy = json!({"maxSurge": 1, "maxUnavailable": 0, "canary": {"steps": steps}});
+        let mut story = story(4, json!({"updateStrategy": strategy}));
+        story.settle();
+        story.image("v2").settle();
+        assert_eq!(story.images(), "v1 v1 v1 v2");
+        assert_eq!(story.status().current_step_index, Some(1));
+    }
+}

@@ -140,21 +140,29 @@ fn a_refused_clean_up_is_told_and_does_not_keep_the_workload_from_being_complete
 
 #[test]
 fn the_deletion_of_a_guarded_workload_says_which_write_is_refused() {
-    let spec = json!({
-        "preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}, "protection": {"pods": "Guarded"},
-    });
-    let mut story = story(1, spec);
-    story.settle();
-    let now = story.world.now;
-    story.object.meta_mut().deletion_timestamp =
-        Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now));
-    story.refuses = Some(Attempt::StartRemovalHook);
-    for _ in 0..5 {
-        story.reconcile();
+    for (refused, reason) in
+        [(Attempt::StartRemovalHook, "FailedHookRun"), (Attempt::RemovePod, "FailedDelete")]
+    {
+        let spec = json!({
+            "preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}, "protection": {"pods": "Guarded"},
+        });
+        let mut story = story(1, spec);
+        story.settle();
+        let now = story.world.now;
+        story.object.meta_mut().deletion_timestamp =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now));
+        story.refuses = Some(refused);
+        let mut events = Vec::new();
+        for _ in 0..5 {
+            events.extend(story.plan().events);
+            story.reconcile();
+            story.hooks_end("", crate::api::HookPhase::Successful);
+        }
+        let expected = (reason.to_owned(), "not allowed; tried again within 5 minutes".to_owned());
+        assert_eq!(story.condition("FailedScale"), Some(expected.clone()));
+        assert_eq!(story.condition("Progressing"), Some(expected));
+        assert_eq!(story.condition("Ready").expect("a condition").0, "PodsToDelete");
+        assert!(events.iter().any(|it| it.warning && it.reason == reason), "{events:?}");
+        assert_eq!(story.pods().len(), 1);
     }
-    let (reason, message) = story.condition("FailedScale").expect("a condition");
-    assert_eq!(
-        (reason.as_str(), message.as_str()),
-        ("FailedHookRun", "not allowed; tried again within 5 minutes")
-    );
 }

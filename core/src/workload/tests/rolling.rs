@@ -298,7 +298,9 @@ fn updates_in_quick_succession_end_at_the_newest_revision_and_old_ones_are_prune
 
 #[test]
 fn a_stored_history_limit_above_the_maximum_keeps_the_maximum() {
-    let mut story = story(0, json!({"revisionHistoryLimit": 100_000}));
+    let mut story = story(1, json!({"revisionHistoryLimit": 100_000}));
+    story.settle();
+    story.user(json!({"replicas": 0})).settle();
     for tag in 0..110 {
         story.image(&format!("v{tag}")).settle();
     }

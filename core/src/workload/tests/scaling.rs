@@ -374,3 +374,19 @@ fn a_scale_in_at_a_pause_leaves_no_surplus_pods() {
         assert_eq!(story.pods().len(), replicas);
     }
 }
+
+#[test]
+fn a_scale_in_with_surge_while_a_template_is_refused_leaves_no_surplus_pods() {
+    for strategy in [
+        json!({"maxSurge": 2, "maxUnavailable": 0}),
+        json!({"type": "InplaceUpdate", "maxSurge": 2, "maxUnavailable": 0}),
+    ] {
+        let mut story = story(4, json!({"updateStrategy": strategy}));
+        story.settle();
+        let node = json!({"kubernetes.io/os": "linux"});
+        story.dry_run_refusal = Some("not allowed".to_owned());
+        story.user(json!({"template": {"spec": {"nodeSelector": node}}})).settle();
+        story.user(json!({"replicas": 2})).settle();
+        assert_eq!(story.pods().len(), 2, "{strategy}");
+    }
+}

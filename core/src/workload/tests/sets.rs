@@ -323,3 +323,31 @@ fn missing_labels_are_restored_in_the_first_phase() {
     let pods = story.pods();
     assert!(pods[0].labels.keys().any(|key| key.contains("pod-")), "{pods:?}");
 }
+
+/// With room for a part of the pods only, there must be no gap below the pods that exist.
+#[test]
+fn a_parallel_set_creates_its_lowest_ordinals_first() {
+    let mut story = set(3, json!({"podManagementPolicy": "Parallel"}));
+    story.settle();
+    story.user(json!({"replicas": 10}));
+    story.quota = Some(5);
+    story.world.pods.retain(|pod| pod.name != "game-1");
+    for _ in 0..10 {
+        story.reconcile();
+    }
+    assert_eq!(shape(&story), "0:v1 1:v1 2:v1 3:v1 4:v1");
+}
+
+/// A step that began with fewer pods updates the highest ordinals, wherever pods are missing.
+#[test]
+fn new_pods_of_a_held_step_get_the_update_revision_at_the_highest_ordinals() {
+    let strategy =
+        json!({"maxUnavailable": 4, "canary": {"steps": [{"partition": "50%"}, {"pause": {}}]}});
+    let mut story = set(4, json!({"podManagementPolicy": "Parallel", "updateStrategy": strategy}));
+    story.settle();
+    story.image("v2").settle();
+    assert_eq!(shape(&story), "0:v1 1:v1 2:v2 3:v2");
+    story.world.pods.retain(|pod| pod.name == "game-0");
+    story.user(json!({"replicas": 8})).settle();
+    assert_eq!(shape(&story), "0:v1 1:v1 2:v1 3:v1 4:v1 5:v1 6:v2 7:v2");
+}

@@ -2,6 +2,8 @@
 //!
 //! Otherwise a typo, a quota or a policy would cost a running game server, without a replacement.
 
+use std::collections::BTreeMap;
+
 use jiff::{SignedDuration, Timestamp};
 
 use crate::api::Reason;
@@ -11,8 +13,8 @@ use crate::workload::decision::{Blocked, Decision};
 use crate::workload::in_place::is_at;
 use crate::workload::pods::creation::dry_run_pod;
 use crate::workload::update::Scene;
-use crate::workload::update::quota::{Usage, has_room_for_a_replacement};
-use crate::workload::world::Verdict;
+use crate::workload::update::quota::{Usage, has_room_for_a_replacement, have_same_quota_scopes};
+use crate::workload::world::{Replacement, Verdict};
 use crate::write::Write;
 
 /// Whether the API server accepts the update revision.
@@ -20,6 +22,12 @@ use crate::write::Write;
 pub enum Acceptance {
     /// It accepts pods of that revision.
     Accepted,
+    /// A quota has no room for an additional pod. It has room for one that replaces another, as far as its message
+    /// shows; but there may be other quotas. So one pod is replaced first.
+    OnTrial {
+        /// Whether a pod has been given up for it.
+        has_room: bool,
+    },
     /// Not known yet: this plan makes a dry run.
     Unknown,
     /// It rejects them.
@@ -44,7 +52,7 @@ impl Scene<'_> {
     /// The dry run to make, if anything in this plan depends on its result.
     pub fn dry_run(&self) -> Decision {
         match self.acceptance.get() {
-            None | Some(Acceptance::Accepted) => Decision::Wait,
+            None | Some(Acceptance::Accepted | Acceptance::OnTrial { .. }) => Decision::Wait,
             Some(Acceptance::Refused { again: Some(at), .. }) => Decision::Until(*at),
             Some(Acceptance::Unknown | Acceptance::Refused { again: None, .. }) => {
                 let update = self.revisions.update;
@@ -68,14 +76,22 @@ fn look_up(scene: &Scene) -> Acceptance {
     }
     match scene.world.verdicts.get(&update.name) {
         Some(Verdict::Accepted) => Acceptance::Accepted,
-        Some(Verdict::Refused { message, .. }) if fits_as_replacement(scene, message) => {
-            Acceptance::Accepted
+        Some(Verdict::Refused { replacement: Replacement::Awaited(_), .. }) => {
+            Acceptance::OnTrial { has_room: true }
         }
-        Some(Verdict::Refused { message, at }) => {
+        Some(Verdict::Refused { message, replacement: Replacement::Untried, .. })
+            if fits_as_replacement(scene, message) =>
+        {
+            Acceptance::OnTrial { has_room: false }
+        }
+        Some(Verdict::Refused { message, at, replacement }) => {
             let now = scene.world.now;
             let retry_at = at.checked_add(RETRY_AFTER).unwrap_or(*at);
             Acceptance::Refused {
-                why: refused(message),
+                why: match replacement {
+                    Replacement::Failed => refused_as_replacement(message),
+                    _ => refused(message),
+                },
                 // If the clock was set back, waiting for this time would take too long.
                 again: (retry_at > now && *at <= now).then_some(retry_at),
             }
@@ -85,26 +101,35 @@ fn look_up(scene: &Scene) -> Acceptance {
 }
 
 /// Whether a quota that has no room for an additional pod has room for a replacement, whichever old pod it replaces.
+/// What does not count against the same quotas as the new pod makes no room for it.
 fn fits_as_replacement(scene: &Scene, refusal: &str) -> bool {
-    let fits = |usage: &Usage| has_room_for_a_replacement(refusal, usage);
     let update = scene.revisions.update.name();
+    let mut templates = BTreeMap::new();
     // A pod that has ended does not count against quotas.
     let is_old = |pod: &&&Pod| pod.revision() != update && !pod.ended();
     let mut old = scene.own.iter().filter(is_old).peekable();
-    if old.peek().is_some() {
-        return old.all(|pod| {
-            let revision = scene.revisions.get(pod.revision());
-            let template = revision.map(|it| it.template.parse());
-            fits(&Usage::of_pod(pod, template.as_ref()))
-        });
+    let exists = old.peek().is_some();
+    exists
+        && old.all(|pod| {
+            let template = templates.entry(pod.revision()).or_insert_with(|| {
+                let revision = scene.revisions.get(pod.revision());
+                revision.map(|it| it.template.parse())
+            });
+            let template = template.as_ref();
+            let new = &scene.workload.template;
+            template.is_none_or(|old| have_same_quota_scopes(old, new))
+                && has_room_for_a_replacement(refusal, &Usage::of_pod(pod, template))
+        })
+}
+
+fn refused_as_replacement(message: &str) -> Blocked {
+    Blocked {
+        reason: Reason::TemplateRefused,
+        message: format!(
+            "the API server refused a pod of this template even after a running pod had been deleted for it, so no \
+             other is deleted: {message}; make room for an additional pod, or revert the change"
+        ),
     }
-    // The last old pod has been deleted, and its replacement has yet to be created.
-    let stable = scene.sizes.rollout.progress.stable();
-    let stable = stable.and_then(|name| scene.revisions.get(name));
-    stable.is_some_and(|stable| {
-        let pod = dry_run_pod(scene.workload, scene.world, stable);
-        fits(&Usage::of_new_pod(&pod))
-    })
 }
 
 fn refused(message: &str) -> Blocked {

@@ -143,7 +143,8 @@ fn update_to_revision<'a>(
         !workload.replacement_requested(pod) && !matches!(methods.of(pod), Method::Refused(_))
     };
     let mut candidates: Vec<&Pod> = to_update.old.iter().copied().filter(is_candidate).collect();
-    let mut updater = Updater { scene, methods: &methods, accepted: false, sidecars: due };
+    let mut updater =
+        Updater { scene, methods: &methods, accepted: false, trials: None, sidecars: due };
     candidates.sort_by_cached_key(|pod| updater.rank(pod, hooks));
     candidates.truncate(usize::try_from(to_update.count).unwrap_or(0));
     // Pods on a lost node are deleted anyway.
@@ -153,6 +154,10 @@ fn update_to_revision<'a>(
     }
     match scene.acceptance() {
         Acceptance::Accepted => updater.accepted = true,
+        Acceptance::OnTrial { has_room } => {
+            updater.accepted = true;
+            updater.trials = Some(usize::from(!has_room));
+        }
         Acceptance::Unknown => {}
         Acceptance::Refused { why, .. } => {
             updates.decided.blocked = Some(why.clone());
@@ -187,6 +192,8 @@ struct Updater<'s, 'a> {
     methods: &'s Methods<'a>,
     /// Whether the API server accepts pods of the update revision.
     accepted: bool,
+    /// How many pods may be given up for a pod of the update revision; None if it is not on trial.
+    trials: Option<usize>,
     /// Changes to sidecars that are due as well, and are made in the same patch.
     sidecars: &'s Due<'a>,
 }
@@ -270,12 +277,15 @@ impl<'a> Updater<'_, 'a> {
         budget.take(self.scene, pod) && self.accepted
     }
 
-    fn recreate(&self, pod: &'a Pod, budget: &mut Budget, hooks: &mut Hooks<'a>) -> Decision {
+    fn recreate(&mut self, pod: &'a Pod, budget: &mut Budget, hooks: &mut Hooks<'a>) -> Decision {
         if let Some(blocked) = index::why_invalid(self.scene.workload) {
             return Decision::Blocked(blocked);
         }
-        let intent =
-            Intent { possible: self.may_start(pod, budget), ..self.recreation(pod, hooks) };
+        let possible = self.trials != Some(0) && self.may_start(pod, budget);
+        if possible {
+            self.trials = self.trials.map(|trials| trials - 1);
+        }
+        let intent = Intent { possible, ..self.recreation(pod, hooks) };
         match hooks.may_touch(pod, &intent) {
             Some(permit) => Decision::Do(Write::delete_pod(permit, DeletionReason::Update)),
             None => Decision::Wait,

@@ -3,7 +3,6 @@
 use crate::workload::decision::{Blocked, Obstacles};
 use crate::workload::update::Scene;
 use crate::workload::update::acceptance::Acceptance;
-use crate::workload::update::method::refused_in_place;
 use crate::workload::world::Revision;
 use crate::write::NewPod;
 
@@ -39,8 +38,8 @@ impl<'s, 'a> NewPods<'s, 'a> {
     /// Checks whether the change is refused because it cannot be made in place. If so, new pods are created at the
     /// stable revision.
     pub fn new(scene: &'s Scene<'a>) -> Self {
-        let obstacles = Obstacles { update: refused_in_place(scene), ..Obstacles::default() };
-        Self { scene, obstacles }
+        let update = scene.refused_in_place().cloned();
+        Self { scene, obstacles: Obstacles { update, ..Obstacles::default() } }
     }
 
     /// How many surge pods may be created. While the rollout cannot continue, only those that replace pods whose
@@ -63,6 +62,13 @@ impl<'s, 'a> NewPods<'s, 'a> {
         if place != Place::Kept && self.obstacles.update.is_none() {
             match self.scene.acceptance() {
                 Acceptance::Accepted => return Some(update),
+                // A quota counts pods until they are gone.
+                Acceptance::OnTrial { has_room: true } => {
+                    let is_leaving = self.scene.own.iter().any(|pod| pod.terminating);
+                    return (!is_leaving).then_some(update);
+                }
+                // A pod is given up first: see `Updater::recreate`.
+                Acceptance::OnTrial { has_room: false } => {}
                 Acceptance::Unknown => return None,
                 Acceptance::Refused { why, .. } => self.obstacles.update = Some(why.clone()),
             }

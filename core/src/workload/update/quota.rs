@@ -3,8 +3,6 @@
 //! A dry run cannot distinguish the two, because the old pod still counts. The refusal contains the
 //! amounts requested, used and limited, so the outcome can be computed here.
 
-use std::borrow::Cow;
-
 use serde_json::Value;
 
 use crate::observed::Pod;
@@ -13,37 +11,34 @@ use crate::observed::quantity;
 /// What counts against a quota as long as a pod exists.
 pub struct Usage<'a> {
     /// The resources of each container that keeps running, including native sidecars.
-    running: Vec<Cow<'a, Value>>,
+    running: Vec<Value>,
     /// The init containers. Those that end need their resources only before the containers start.
     init: &'a [Value],
+    /// The resources of the pod as a whole, which replace those of its containers.
+    pod: Option<&'a Value>,
+    /// What its RuntimeClass adds.
+    overhead: Value,
 }
 
 impl<'a> Usage<'a> {
-    /// The usage of an existing pod. Resources of containers that keep running are read from the pod, because sidecars,
-    /// resizes and defaults of the namespace are not in its template. Init containers that end are known only from the
+    /// The usage of a pod. Resources of containers that keep running, and the overhead, are read from the pod, because
+    /// sidecars, resizes and defaults of the namespace are not in its template. The others are known only from the
     /// template.
     pub fn of_pod(pod: &Pod, template: Option<&'a Value>) -> Self {
         let containers = pod.containers.iter();
         let resources = containers.filter_map(|it| serde_json::from_str(&it.resources).ok());
+        let overhead = pod.overhead.as_deref().and_then(|it| serde_json::from_str(it).ok());
         Self {
-            running: resources.map(Cow::Owned).collect(),
+            running: resources.collect(),
             init: template.map_or(&[], |it| items(it, "initContainers")),
+            pod: template.and_then(|it| it.pointer("/spec/resources")),
+            overhead: overhead.unwrap_or_default(),
         }
     }
 
-    /// The usage of a pod that has yet to be created.
-    pub fn of_new_pod(pod: &'a Value) -> Self {
-        let init = items(pod, "initContainers");
-        let native = init.iter().filter(|it| keeps_running(it));
-        let running = items(pod, "containers").iter().chain(native);
-        Self {
-            running: running.filter_map(|it| it.get("resources")).map(Cow::Borrowed).collect(),
-            init,
-        }
-    }
-
-    /// The amount of a resource, in thousandths of its unit, as Kubernetes counts it: the sum over the containers that
-    /// keep running, or the most that is needed while init containers run, whichever is higher.
+    /// The amount of a resource, in thousandths of its unit, as Kubernetes counts it: the amount for the whole pod, or
+    /// else the sum over the containers that keep running, or the most that is needed while init containers run,
+    /// whichever is higher; and the overhead, with which a limit counts only if there is one.
     fn amount(&self, resource: &str) -> i128 {
         let (kind, name) = match resource {
             "pods" | "count/pods" => return 1000,
@@ -61,8 +56,25 @@ impl<'a> Usage<'a> {
                 native += amount;
             }
         }
-        highest.max(running.sum())
+        let amount = match self.pod.map(|it| amount_of(it, kind, name)) {
+            Some(whole) if whole > 0 => whole,
+            _ => highest.max(running.sum()),
+        };
+        let overhead = self.overhead.get(name).map(quantity::text);
+        let overhead = overhead.and_then(|it| quantity::milli(&it)).unwrap_or(0);
+        let counts = kind == "requests" || (kind == "limits" && amount > 0);
+        amount + if counts { overhead } else { 0 }
     }
+}
+
+/// Whether the same quotas count the pods of two templates, as far as the templates decide that: quotas may be for one
+/// PriorityClass, or for pods with a deadline.
+pub fn have_same_quota_scopes(one: &Value, other: &Value) -> bool {
+    let scopes = |template: &Value| {
+        let spec = &template["spec"];
+        (spec["priorityClassName"].clone(), spec["activeDeadlineSeconds"].is_null())
+    };
+    scopes(one) == scopes(other)
 }
 
 /// Whether a quota that refused a pod would accept it if a pod with this usage were deleted.
@@ -123,8 +135,12 @@ mod tests {
 
     #[test]
     fn a_replacement_fits_where_an_additional_pod_does_not() {
-        let old = json!({"spec": {"containers": [{"resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}]}});
-        let old = Usage::of_new_pod(&old);
+        let old = Usage {
+            running: vec![json!({"requests": {"cpu": "1", "memory": "1Gi"}})],
+            init: &[],
+            pod: None,
+            overhead: Value::Null,
+        };
         let refusal = |amounts: &str| {
             format!("pods \"game-abcde\" is forbidden: exceeded quota: team, {amounts}")
         };
@@ -160,8 +176,33 @@ mod tests {
             (vec![container("3", false), container("1", true)], 3000),
             (vec![container("1", true), container("3", false)], 4000),
         ] {
-            let pod = json!({"spec": {"containers": [game], "initContainers": init}});
-            assert_eq!(Usage::of_new_pod(&pod).amount("requests.cpu"), amount, "{init:?}");
+            let native = init.iter().filter(|it| keeps_running(it));
+            let running = native.chain([&game]).map(|it| it["resources"].clone());
+            let usage =
+                Usage { running: running.collect(), init: &init, pod: None, overhead: Value::Null };
+            assert_eq!(usage.amount("requests.cpu"), amount, "{init:?}");
+        }
+    }
+
+    #[test]
+    fn resources_of_the_whole_pod_and_its_overhead_count_as_in_kubernetes() {
+        let whole = json!({"requests": {"cpu": "2"}});
+        let usage = |pod| Usage {
+            running: vec![json!({"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}})],
+            init: &[],
+            pod,
+            overhead: json!({"cpu": "250m", "memory": "1Gi"}),
+        };
+        for (resource, pod, amount) in [
+            ("requests.cpu", None, 1250),
+            ("requests.cpu", Some(&whole), 2250),
+            ("cpu", Some(&whole), 2250),
+            ("limits.memory", None, (2 << 30) * 1000),
+            // Overhead is no limit of its own.
+            ("limits.cpu", None, 0),
+            ("pods", None, 1000),
+        ] {
+            assert_eq!(usage(pod).amount(resource), amount, "{resource}");
         }
     }
 }

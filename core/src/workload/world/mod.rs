@@ -3,10 +3,12 @@
 mod backoff;
 mod guard_state;
 mod refused_change;
+mod verdict;
 
 pub use backoff::Backoff;
 pub use guard_state::{GuardState, OtherBudget};
 pub use refused_change::RefusedChange;
+pub use verdict::{Replacement, Verdict};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -85,18 +87,4 @@ impl Revision {
     pub fn name(&self) -> RevisionName<'_> {
         RevisionName::of(&self.name)
     }
-}
-
-/// Whether the API server accepts pods of a revision.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Verdict {
-    /// A pod of the revision was created, or a strict server-side dry run succeeded.
-    Accepted,
-    /// A dry run or a creation was refused.
-    Refused {
-        /// The API server's message.
-        message: String,
-        /// When it was refused. The dry run is repeated some time later.
-        at: Timestamp,
-    },
 }

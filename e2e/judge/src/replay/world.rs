@@ -168,7 +168,12 @@ impl World {
         // During a user's pause no step is entered.
         let is_held = |v: &Version| v.is_paused() && !v.has_pause_annotation();
         version.replicas_at_step = match workload.versions.last() {
-            Some(last) if position(last) == position(&version) && !is_held(last) => {
+            // A step that was entered without pods records its share when there are some.
+            Some(last)
+                if position(last) == position(&version)
+                    && !is_held(last)
+                    && last.replicas_at_step > 0 =>
+            {
                 last.replicas_at_step
             }
             _ => version.replicas(),

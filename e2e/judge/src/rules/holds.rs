@@ -49,7 +49,9 @@ impl Holds {
         } else {
             self.0.remove(owner);
         }
-        let is_treated_as_complete = before.stable_revision().is_empty() && !after.is_rolling();
+        // The status was lost: otherwise it names no stable revision until one has worked.
+        let is_lost = before.stable_revision().is_empty() && before.update_revision().is_empty();
+        let is_treated_as_complete = is_lost && !after.is_rolling();
         let others = pods_at(world, owner, |it| !it.is_empty() && it != update);
         (is_treated_as_complete && !others.is_empty()).then(|| {
             let others = count(&others);
@@ -136,5 +138,13 @@ mod tests {
             scenario.status(reconstructed);
             assert_eq!(scenario.broken(), broken, "{stable}");
         }
+    }
+
+    #[test]
+    fn a_template_that_replaces_one_that_never_worked_may_become_stable_before_all_pods_have_it() {
+        let mut scenario = paused();
+        scenario.status(json!({"updateRevision": "v2", "canary": {"revision": ""}}));
+        scenario.status(json!({"canary": {"revision": "v2"}}));
+        assert_eq!(scenario.broken(), [""; 0]);
     }
 }

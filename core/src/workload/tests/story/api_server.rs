@@ -21,12 +21,27 @@ impl<K: Planned + Serialize> Story<K> {
         ))
     }
 
-    pub(super) fn record_verdict(&mut self, revision: String, refusal: Option<String>) {
+    pub(super) fn record_verdict(
+        &mut self,
+        revision: String,
+        refusal: Option<String>,
+        refused: impl Fn(Option<&Verdict>, String, Timestamp) -> Verdict,
+    ) {
+        let before = self.world.verdicts.get(&revision);
         let verdict = match refusal {
-            Some(message) => Verdict::Refused { message, at: self.world.now },
+            Some(message) => refused(before, message, self.world.now),
             None => Verdict::Accepted,
         };
         self.world.verdicts.insert(revision, verdict);
+    }
+
+    /// Why the API server refuses to create this pod.
+    fn creation_refusal(&self, new: &NewPod) -> Option<String> {
+        let pod = new.pod.parse();
+        let image = pod["spec"]["containers"][0]["image"].as_str();
+        let is_refused = |it: &&(String, String)| image == Some(it.0.as_str());
+        let refused = self.creation_refusal.as_ref().filter(is_refused);
+        self.quota_refusal().or_else(|| refused.map(|(_, message)| message.clone()))
     }
 
     pub fn carry_out(&mut self, write: Write) {
@@ -96,11 +111,12 @@ impl<K: Planned + Serialize> Story<K> {
             }
             Change::DryRun { revision, .. } => {
                 let refusal = self.quota_refusal().or_else(|| self.dry_run_refusal.clone());
-                self.record_verdict(revision, refusal);
+                self.record_verdict(revision, refusal, Verdict::dry_run_refused);
             }
             Change::CreatePod(new) => {
-                let refusal = self.quota_refusal();
-                self.record_verdict(new.revision.clone(), refusal.clone());
+                let refusal = self.creation_refusal(&new);
+                let revision = new.revision.clone();
+                self.record_verdict(revision, refusal.clone(), Verdict::creation_refused);
                 let World { failures, pods, .. } = &mut self.world;
                 match refusal {
                     Some(message) => failures.record(Attempt::CreatePod, message, now),
@@ -112,13 +128,16 @@ impl<K: Planned + Serialize> Story<K> {
                     }
                 }
             }
-            Change::DeletePod(deletion) if self.slow_to_end => {
-                self.pod(&deletion.pod).expect("pod").terminating = true;
+            Change::DeletePod(deletion) => {
+                let verdicts = self.world.verdicts.values_mut();
+                verdicts.for_each(|verdict| verdict.pod_deleted(&deletion));
+                if self.slow_to_end {
+                    self.pod(&deletion.pod).expect("pod").terminating = true;
+                } else {
+                    self.remove_pod(&deletion.pod);
+                }
             }
-            Change::DeletePod(Deletion { pod, .. }) | Change::ForceDeletePod(pod) => {
-                let position = self.position(&pod.uid).expect("pod");
-                self.world.pods.remove(position);
-            }
+            Change::ForceDeletePod(pod) => self.remove_pod(&pod),
             Change::SetMetadata { pod, labels, annotations } => {
                 let pod = self.pod(&pod).expect("pod");
                 set_labels(pod, labels);
@@ -167,6 +186,11 @@ impl<K: Planned + Serialize> Story<K> {
                 self.world.guard = (!is_back).then_some(state);
             }
         }
+    }
+
+    fn remove_pod(&mut self, pod: &PodRef) {
+        let position = self.position(&pod.uid).expect("pod");
+        self.world.pods.remove(position);
     }
 
     /// What is refused of a write, and the goal that its pod does not reach.
@@ -403,6 +427,7 @@ fn created_pod(new: &NewPod, now: Timestamp, tick: u64) -> Pod {
         containers: containers.collect(),
         resize: Resize::Settled,
         qos: None,
+        overhead: None,
         first_status: None,
     }
 }

@@ -36,6 +36,8 @@ pub struct Story<K = GameDeployment> {
     pub refuses: Option<Attempt>,
     /// Which change of which pod the API server refuses.
     pub refuses_change: Option<RefusedStep>,
+    /// An image with which pods are refused although dry runs accept them, or fail for another reason, and why.
+    pub creation_refusal: Option<(String, String)>,
     /// How many pods a quota has room for.
     pub quota: Option<usize>,
     /// Why the kubelet rejects new pods.
@@ -127,6 +129,7 @@ fn begin<K: Planned + Serialize>(replicas: i32, spec: Value) -> Story<K> {
         done: Vec::new(),
         refused: Vec::new(),
         dry_run_refusal: None,
+        creation_refusal: None,
         refuses: None,
         refuses_change: None,
         quota: None,
