@@ -10,6 +10,7 @@ mod defaults;
 mod failures;
 mod first_template;
 mod golden;
+mod hangs;
 mod hooks;
 mod in_place;
 mod indexes;
