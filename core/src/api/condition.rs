@@ -72,6 +72,8 @@ pub enum Reason {
     NodeDraining,
     /// A canary step waits for the first pod to update, because there are none.
     NoPods,
+    /// With OnDelete, a canary step waits until a user deletes old pods.
+    AwaitingDeletion,
     /// A user paused the rollout.
     Paused,
     /// A canary step paused the rollout.
@@ -193,6 +195,7 @@ impl Reason {
             | Self::CreatingInBatches
             | Self::NodeDraining
             | Self::NoPods
+            | Self::AwaitingDeletion
             | Self::Paused
             | Self::PausedByCanaryPauseStep
             | Self::ClaimTerminating

@@ -291,6 +291,14 @@ fn to_delete(outcome: &Outcome) -> String {
     }
 }
 
+/// Whether a canary step only waits for a user to delete pods.
+fn awaits_deletion(workload: &Workload, outcome: &Outcome) -> bool {
+    workload.update == UpdateType::OnDelete
+        && !outcome.rollout.progress.is_past(workload.steps.len())
+        && outcome.victims == 0
+        && i64::from(outcome.counts.available) >= workload.replicas
+}
+
 fn progressing(workload: &Workload, outcome: &Outcome) -> Finding {
     let proceeds = |reason, message: &str| {
         Finding::status_true(ConditionType::Progressing, reason, message.to_owned())
@@ -340,6 +348,13 @@ fn progressing(workload: &Workload, outcome: &Outcome) -> Finding {
         Some(Blocked { reason, message }) => waits(*reason, message.clone()),
         None => match waits_for {
             Some(Blocked { reason, message }) => proceeds(*reason, message),
+            None if awaits_deletion(workload, outcome) => {
+                let message = format!(
+                    "canary step {step} updates no pod by itself, because updateStrategy.type is OnDelete; the \
+                     rollout continues when old pods are deleted"
+                );
+                waits(Reason::AwaitingDeletion, message)
+            }
             None => proceeds(Reason::RollingOut, "pods are being created, updated or deleted"),
         },
     }

@@ -70,6 +70,7 @@ fn the_partition_and_canary_steps_apply() {
     let mut story = on_delete(3, json!({"updateStrategy": {"canary": {"steps": steps}}}));
     story.image("v2").settle();
     assert!(!story.paused());
+    assert_eq!(story.condition("Progressing").expect("a condition").0, "AwaitingDeletion");
     user_deletes(&mut story, "v1");
     assert!(story.paused());
     user_deletes(&mut story, "v1");
