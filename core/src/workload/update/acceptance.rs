@@ -103,6 +103,10 @@ fn look_up(scene: &Scene) -> Acceptance {
 /// Whether a quota that has no room for an additional pod has room for a replacement, whichever old pod it replaces.
 /// What does not count against the same quotas as the new pod makes no room for it.
 fn fits_as_replacement(scene: &Scene, refusal: &str) -> bool {
+    if scene.workload.max_unavailable == 0 {
+        // Only an additional pod can replace an old one.
+        return false;
+    }
     let update = scene.revisions.update.name();
     let mut templates = BTreeMap::new();
     // A pod that has ended does not count against quotas.
