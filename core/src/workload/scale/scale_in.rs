@@ -155,10 +155,11 @@ pub fn choose<'a>(
     let is_old = |pod: &&&Pod| !is_at(pod, update);
     let old = sizing.active.iter().filter(is_old).count() as i64;
     let to_update = old - (replicas - rollout.target);
-    let replacement_surge = sizing.surge(requested_replacements(sizing));
-    let surge = sizing.surge(to_update).max(replacement_surge);
+    let limit = surge_limit(sizing);
+    let replacement_surge = sizing.surge(requested_replacements(sizing)).min(limit);
+    let surge = sizing.surge(to_update).min(limit).max(replacement_surge);
     let keep = Keep {
-        total: replicas + surge_to_keep(sizing, surge).max(replacement_surge),
+        total: replicas + surge,
         updated: rollout.target,
         old: replicas - rollout.target,
     };
@@ -182,26 +183,22 @@ pub fn choose<'a>(
     }
 }
 
-/// How many pods to keep above replicas for the rollout: no more than the status records. Otherwise a scale-in would keep
-/// old pods in the place of surge pods, and for as long as the rollout is paused or its template refused.
-fn surge_to_keep(sizing: &Sizing, surge: i64) -> i64 {
-    match sizing.workload.replicas {
-        0 => 0,
-        _ => surge.min(sizing.workload.progress.surge),
+/// The highest surge for which pods may be kept or created. If there are more pods than replicas plus the surge pods in
+/// the status, the workload is being scaled in, and there are no further surge pods until it has been: otherwise old pods
+/// would be kept in their place, for as long as the rollout is paused or its template refused.
+fn surge_limit(sizing: &Sizing) -> i64 {
+    let Workload { replicas, progress, max_surge, .. } = sizing.workload;
+    let is_scaling_in = sizing.active.len() as i64 > replicas + progress.surge;
+    match (is_scaling_in, replicas) {
+        (_, 0) => 0,
+        (true, _) => progress.surge,
+        (false, _) => *max_surge,
     }
 }
 
-/// The number of pods whose requested replacement may be created before they are deleted.
-///
-/// A scale-in deletes such pods first, and without a replacement. If there are more pods than replicas plus the surge
-/// pods in the status, the workload is being scaled in, and no further surge pods are created.
+/// The number of pods whose requested replacement may be created before they are deleted. A scale-in deletes such pods
+/// first, and without a replacement.
 fn requested_replacements(sizing: &Sizing) -> i64 {
-    let Workload { replicas, progress, .. } = sizing.workload;
     let is_requested = |pod: &&&Pod| sizing.workload.replacement_requested(pod);
-    let requested = sizing.active.iter().filter(is_requested).count() as i64;
-    let is_scaling_in = sizing.active.len() as i64 > replicas + progress.surge;
-    match is_scaling_in {
-        true => requested.min(progress.surge),
-        false => requested,
-    }
+    sizing.active.iter().filter(is_requested).count() as i64
 }
