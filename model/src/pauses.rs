@@ -148,7 +148,7 @@ pub fn check_status(
     let old = model.translator.facts(state.workload.now.status);
     let new = model.translator.facts(new);
     if old.stable.is_none() {
-        check_first_stable(model, state, &new)?;
+        check_first_stable(model, state, &old, &new)?;
     } else if new.stable != old.stable {
         check_new_stable(model, state, reconcile, &new)?;
     }
@@ -190,12 +190,20 @@ fn check_new_stable(
     Ok(())
 }
 
-/// If a workload without a stable revision (it is new, or its status was lost) has pods that are not at the update
-/// revision, that revision does not become stable immediately.
-fn check_first_stable(model: &Model, state: &State, new: &Facts) -> Result<(), Violation> {
+/// If a workload whose status was lost has pods that are not at the update revision, that revision does not become stable
+/// immediately. A workload without a stable revision whose status was not lost is new: none of its revisions has worked, so
+/// the first one that does becomes stable, whatever pods there are.
+fn check_first_stable(
+    model: &Model,
+    state: &State,
+    old: &Facts,
+    new: &Facts,
+) -> Result<(), Violation> {
     let mut pods = state.pods.now.iter();
     let is_old = |pod: &Pod| pod.is_active() && Some(pod.rev) != new.update;
-    if !new.is_rolling() && pods.any(is_old) && !model.scope.has_surprises() {
+    let was_lost = old.update.is_none();
+    let is_settled = new.stable == new.update;
+    if was_lost && is_settled && pods.any(is_old) && !model.scope.has_surprises() {
         return violation(format!("{:?} becomes stable immediately", new.stable));
     }
     Ok(())

@@ -15,20 +15,12 @@ const REFUSED_INTERVAL: Duration = Duration::from_secs(300);
 pub(super) fn requeue_after(refusal: &Refusal) -> Requeue {
     match refusal {
         Refusal::Conflict(_) | Refusal::Late(_) => Requeue::Conflict,
-        Refusal::Busy { .. } | Refusal::Unavailable { .. } => retry(refusal),
+        Refusal::Busy { after, .. } | Refusal::Unavailable { after, .. } => Requeue::Retry(*after),
         Refusal::NotFound(_)
         | Refusal::AlreadyExists(_)
         | Refusal::Rejected(_)
         | Refusal::NamespaceTerminating(_) => {
             Requeue::Settled(Some(Instant::now() + REFUSED_INTERVAL))
         }
-    }
-}
-
-/// The same as [`requeue_after`], but for a request that is retried soon even if it was rejected.
-pub(super) fn retry(refusal: &Refusal) -> Requeue {
-    match refusal {
-        Refusal::Busy { after, .. } | Refusal::Unavailable { after, .. } => Requeue::Retry(*after),
-        _ => Requeue::Retry(None),
     }
 }

@@ -18,6 +18,7 @@ use gamekeeper_core::api::{HookPhase, HookRunStatus, JobReference};
 use gamekeeper_core::hook_run::{
     Measured, Rules, assess, job_in_progress, next_number, with_verdict,
 };
+use gamekeeper_core::write::Refused;
 
 /// How long the write of phase Running is delayed, so that the first result can share the write.
 const RESULT_GRACE: Duration = Duration::from_millis(300);
@@ -46,6 +47,8 @@ pub(super) struct Live {
     spec_size: usize,
     /// Whether the last write failed. If so, no measurement starts, because it could not be recorded.
     failing: bool,
+    /// The refusals of the last writes.
+    refused: Option<Refused>,
     clock: Clock,
     running: Vec<(usize, AbortHandle)>,
     measured: Vec<Measured>,
@@ -90,6 +93,7 @@ impl Live {
             last_write: None,
             spec_size: to_bytes(&run.object.spec).len(),
             failing: false,
+            refused: None,
             clock: Clock::not_before(newest(&status), now),
             running: Vec::new(),
             measured: Vec::new(),
@@ -117,6 +121,7 @@ impl Live {
         }
         self.version = run.version();
         self.failing = false;
+        self.refused = None;
         let shown = run.object.status.clone().unwrap_or_default();
         let shown_hash = hash(&shown);
         if shown_hash == self.saved {
@@ -187,7 +192,7 @@ impl Live {
         };
         let grace = (!self.urgent).then(|| since + RESULT_GRACE);
         let next = self.last_write.map(|at| at + WRITE_INTERVAL);
-        let due = grace.max(next.filter(|_| !self.has_ended()));
+        let due = grace.max(next.filter(|_| !self.has_ended())).max(self.held_until());
         match due.filter(|due| *due > Instant::now()) {
             Some(due) => RunAction::Wait(Some(wake.map_or(due, |wake| wake.min(due)))),
             None => RunAction::Write(wake),
@@ -250,6 +255,7 @@ impl Live {
         self.unsaved = None;
         self.urgent = false;
         self.last_write = Some(Instant::now());
+        self.refused = None;
         std::mem::take(&mut self.failing)
     }
 
@@ -267,9 +273,21 @@ impl Live {
         is_new.then_some(ended)
     }
 
+    /// Records a failed write.
     pub(super) fn record_failed_write(&mut self) {
         self.failing = true;
         self.last_write = Some(Instant::now());
+    }
+
+    /// Records that the API server refused a write. It is made again after one second, two, four, and so on, or when the
+    /// run has changed.
+    pub(super) fn record_refusal(&mut self, message: String) {
+        self.refused = Some(Refused::after(self.refused.as_ref(), message, self.clock.now()));
+    }
+
+    fn held_until(&self) -> Option<Instant> {
+        let until = self.refused.as_ref()?.held_until(self.clock.now())?;
+        Some(self.clock.instant(until))
     }
 
     fn end_calls(&mut self) {

@@ -26,7 +26,7 @@ use self::live::{Live, RunAction, StatusPatch};
 use self::live_runs::LiveRuns;
 pub(crate) use self::metrics::{HookMetrics, RunOwner, point};
 use super::UnreadableReporter;
-use super::refused::{requeue_after, retry};
+use super::refused::requeue_after;
 use crate::kinds::{Cache, CachedHookRun};
 use crate::provider::{Call, Probe};
 use crate::runtime::fair::{ByteRate, Capacity, NamespaceLimiter};
@@ -216,7 +216,6 @@ impl HookRuns {
         // Another run may have this name by now. The status must not be written to that run.
         let unstored = self.cache.unstored_runs.get(key);
         let unstored = unstored.filter(|run| run.uid() == uid);
-        let is_stored = unstored.is_none();
         let written = match unstored {
             Some(run) => self.store_in_memory(&run, status).await,
             None => {
@@ -256,10 +255,15 @@ impl HookRuns {
             Err(refusal) => {
                 log_limited!(warn, run = %key, %refusal, "cannot write the status; retrying");
                 self.runs.visit(key, Live::record_failed_write);
-                match is_stored {
-                    true => requeue_after(&refusal),
-                    // It was the pod's annotation that was refused, and the namespace is being deleted.
-                    false => retry(&refusal),
+                match refusal {
+                    Refusal::Busy { after, .. } | Refusal::Unavailable { after, .. } => {
+                        Requeue::Retry(after)
+                    }
+                    Refusal::Late(_) => Requeue::Conflict,
+                    refusal => {
+                        self.runs.visit(key, |live| live.record_refusal(refusal.to_string()));
+                        Requeue::Now
+                    }
                 }
             }
         }

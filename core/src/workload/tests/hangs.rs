@@ -502,7 +502,7 @@ fn histories_have_all_fields_that_the_schema_knows() {
         let is_listed = |field: &&String| {
             let is_below =
                 |it: &&str| field.as_str() == *it || field.starts_with(&format!("{it}."));
-            NOT_GENERATED.iter().any(|it| is_below(it))
+            NOT_GENERATED.iter().any(is_below)
         };
         let covers = |field: &&String| generated.iter().any(|it| it.starts_with(field.as_str()));
         let missing: Vec<_> = known.iter().filter(|it| !is_listed(it) && !covers(it)).collect();
