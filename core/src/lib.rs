@@ -7,6 +7,7 @@
 //! There are four planners: [`workload`], [`sidecar_set`], [`hook_run`] and [`lifecycle`] (of Clusters).
 
 pub mod admission;
+pub mod advice;
 pub mod api;
 pub mod causes;
 pub mod expr;

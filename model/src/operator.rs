@@ -82,13 +82,16 @@ impl Model {
         workload: &Workload,
         mut world: World,
     ) -> Plan<GameDeploymentStatus> {
-        let plan = |gd: &GameDeployment, world: &World| match self.scope.stateful_set {
-            Some(policy) => {
-                let reserved = self.reserved(workload);
-                let stateful_set = as_stateful_set(gd, self.policy(policy), &reserved);
-                plan_for_stateful_set(&stateful_set, gd, world)
-            }
-            None => workload::game_deployment::plan(gd, world).expect("a plan"),
+        let plan = |gd: &GameDeployment, world: &World| {
+            let plan = match self.scope.stateful_set {
+                Some(policy) => {
+                    let reserved = self.reserved(workload);
+                    let stateful_set = as_stateful_set(gd, self.policy(policy), &reserved);
+                    plan_for_stateful_set(&stateful_set, gd, world)
+                }
+                None => workload::game_deployment::plan(gd, world).expect("a plan"),
+            };
+            without_explanations(plan, gd)
         };
         let Some(fault) = self.fault else {
             return plan(gd, &world);
@@ -363,6 +366,19 @@ fn plan_for_stateful_set(
         wake: plan.wake,
         events: plan.events,
     }
+}
+
+/// The plan without those fields of the status that no decision depends on: they would only multiply the states.
+fn without_explanations(
+    mut plan: Plan<GameDeploymentStatus>,
+    gd: &GameDeployment,
+) -> Plan<GameDeploymentStatus> {
+    if let Some(status) = &mut plan.status {
+        status.causes.clear();
+        status.earlier_stable_revisions.clear();
+    }
+    plan.status = plan.status.filter(|status| Some(status) != gd.status.as_ref());
+    plan
 }
 
 /// Leaves the caches as if the operator did not wait for its own writes.

@@ -90,7 +90,19 @@ pub(super) fn slim_with_controller(
         Some(record) if record.revision == revision => Some(record),
         other => bcs::record(&annotations, revision, gate, &containers).or(other),
     };
+    let trouble = trouble::trouble(
+        &Seen {
+            created: meta.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |it| it.0),
+            deletion: meta.deletion_timestamp.as_ref().map(|it| it.0),
+            finalizers: meta.finalizers.as_deref().unwrap_or_default(),
+            spec: &spec,
+            status: &status,
+            record: record.as_deref(),
+        },
+        previous.filter(|previous| Some(&previous.uid) == meta.uid.as_ref()),
+    );
     let mut slim = Pod {
+        trouble,
         postponed: bcs::postponed(&annotations, revision),
         namespace: meta.namespace.unwrap_or_default(),
         name: meta.name.unwrap_or_default(),
@@ -371,6 +383,10 @@ fn container_id(container: &Container) -> String {
     let status = container.status.as_ref();
     status.map_or_else(String::new, |status| status.container_id.clone())
 }
+
+mod trouble;
+
+use trouble::Seen;
 
 #[cfg(test)]
 mod tests;

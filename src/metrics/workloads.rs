@@ -202,10 +202,28 @@ fn encode_state(workloads: &[Workload], to: &mut DescriptorEncoder<'_>) -> fmt::
     });
     let help = "1 for the reason of condition Progressing";
     encode_family(to, "gamekeeper_rollout_state", help, states)?;
+    let causes = workloads.iter().flat_map(|it| {
+        let counts = pods_by_cause(&it.status).into_iter();
+        counts.map(|(reason, pods)| {
+            let [kind, namespace, name] = it.labels();
+            ([kind, namespace, name, ("reason", reason)], f64::from(pods))
+        })
+    });
+    let help = "Pods that wait, by the reason in status.causes; 1 for a cause that concerns no pod";
+    encode_family(to, "gamekeeper_causes", help, causes)?;
     let unobserved = workloads.iter().map(|it| (it.labels(), it.unobserved as f64));
     let help = "Generations of the spec that the status does not reflect yet";
     encode_family(to, "gamekeeper_unobserved_generations", help, unobserved)?;
     encode_guards(workloads, to)
+}
+
+/// The number of pods by the reason for which they wait. Several hook points may have the same reason.
+fn pods_by_cause(status: &WorkloadStatus) -> BTreeMap<&str, i32> {
+    let mut pods = BTreeMap::new();
+    for cause in &status.causes {
+        *pods.entry(cause.reason.as_str()).or_insert(0) += cause.pod_count.max(1);
+    }
+    pods
 }
 
 fn encode_guards(workloads: &[Workload], to: &mut DescriptorEncoder<'_>) -> fmt::Result {

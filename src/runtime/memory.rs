@@ -138,7 +138,10 @@ pub(crate) fn of_pod(pod: &Pod) -> usize {
         Resize::Deferred(why) | Resize::Infeasible(why) => why.len(),
         Resize::Settled | Resize::InProgress => 0,
     };
-    size_of::<Pod>()
+    let trouble =
+        pod.trouble.as_ref().map_or(0, |it| size_of_val(&**it) + it.kind.text_bytes() + ENTRY);
+    trouble
+        + size_of::<Pod>()
         + pod.namespace.len()
         + pod.name.len()
         + pod.uid.len()

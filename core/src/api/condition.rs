@@ -144,6 +144,32 @@ pub enum Reason {
     BudgetNotDeleted,
     /// Stalled: a pod's hook was not successful, and is not run again by itself.
     HookNotSuccessful,
+    /// A hook is running.
+    HookRunning,
+    /// A pod has not become ready within spec.progressDeadlineSeconds.
+    ProgressDeadlineExceeded,
+    /// The containers of the new revision have not run for long enough to be trusted.
+    RevisionNotProven,
+    /// No node is found for a pod.
+    PodUnschedulable,
+    /// A pod is not scheduled before its claim is bound.
+    ClaimNotBound,
+    /// An image cannot be pulled.
+    ImageNotPulled,
+    /// A container cannot be created or started.
+    ContainerNotCreated,
+    /// A container ends again and again.
+    ContainerCrashing,
+    /// A node has not started a container, or an init container has not completed.
+    ContainerNotStarted,
+    /// A container runs, but its startup or readiness probe has not succeeded.
+    ProbeNotSuccessful,
+    /// A readiness gate of another controller is not True.
+    ReadinessGateClosed,
+    /// A finalizer keeps a Terminating pod.
+    PodHeldByFinalizer,
+    /// A node has not ended a Terminating pod.
+    PodNotEnded,
 }
 
 impl Reason {
@@ -185,7 +211,8 @@ impl Reason {
             | Self::NoPreDeleteHook
             | Self::HookRemoved
             | Self::BudgetNotDeleted
-            | Self::HookNotSuccessful => true,
+            | Self::HookNotSuccessful
+            | Self::ProgressDeadlineExceeded => true,
             Self::AllPodsAvailable
             | Self::PodsUnavailable
             | Self::PodsToDelete
@@ -202,8 +229,48 @@ impl Reason {
             | Self::FailedCleanUp
             | Self::PodsGuarded
             | Self::AnotherBudget
-            | Self::PodsUnlabeled => false,
+            | Self::PodsUnlabeled
+            | Self::HookRunning
+            | Self::RevisionNotProven
+            | Self::PodUnschedulable
+            | Self::ClaimNotBound
+            | Self::ImageNotPulled
+            | Self::ContainerNotCreated
+            | Self::ContainerCrashing
+            | Self::ContainerNotStarted
+            | Self::ProbeNotSuccessful
+            | Self::ReadinessGateClosed
+            | Self::PodHeldByFinalizer
+            | Self::PodNotEnded => false,
         }
+    }
+
+    /// Whether it is about a single pod that does not start, run or end as it should.
+    pub fn is_pod_trouble(self) -> bool {
+        matches!(
+            self,
+            Self::PodUnschedulable
+                | Self::ClaimNotBound
+                | Self::ImageNotPulled
+                | Self::ContainerNotCreated
+                | Self::ContainerCrashing
+                | Self::ContainerNotStarted
+                | Self::ProbeNotSuccessful
+                | Self::ReadinessGateClosed
+                | Self::PodHeldByFinalizer
+                | Self::PodNotEnded
+        )
+    }
+
+    /// Whether it is about a hook that cannot run.
+    pub fn is_broken_hook(self) -> bool {
+        matches!(
+            self,
+            Self::HookTemplateNotFound
+                | Self::HookTemplateUnreadable
+                | Self::HookArgumentMissing
+                | Self::HookCannotSucceed
+        )
     }
 
     /// Whether the rollout is paused, by a user or by a canary step.

@@ -54,6 +54,11 @@ pub struct GameDeploymentSpec {
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub min_ready_seconds: i32,
+    /// Seconds for which a pod may be unready after it was created or changed, before condition Progressing becomes
+    /// False with reason ProgressDeadlineExceeded. The time for which a pod waits for its hook does not count.
+    #[schemars(range(min = 1), extend("default" = 600))]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress_deadline_seconds: Option<i32>,
     /// Number of old revisions to keep for rollbacks.
     #[schemars(range(min = 0, max = MAX_REVISION_HISTORY), extend("default" = 10))]
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -6,6 +6,7 @@
 
 mod annotation;
 mod authentication;
+mod cause;
 mod cluster;
 mod condition;
 mod game_deployment;
@@ -32,6 +33,7 @@ pub use annotation::AnnotationLimits;
 pub use authentication::{
     Authentication, BasicAuthentication, BearerAuthentication, OAuth2Authentication,
 };
+pub use cause::{Actor, Cause};
 pub use cluster::{
     ClaimSource, Cluster, ClusterFeatures, ClusterHooks, ClusterPhase, ClusterSpec, ClusterStatus,
     ClusterUpgrade, ConfigMapSource, FileSource, HookFile, Machine, UpgradeOptions,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::hook_run::is_zero;
 use super::names::HookPoint;
-use super::{HookPhase, ProtectionStatus, schema};
+use super::{Cause, HookPhase, ProtectionStatus, schema};
 
 /// Last observed state of a workload and its pods.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -82,6 +82,15 @@ pub struct WorkloadStatus {
     /// The state of the guarded pods, if there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protection: Option<ProtectionStatus>,
+    /// Why the workload is not what its spec describes, most urgent first. Empty if it is, nothing waits,
+    /// and its hooks can run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub causes: Vec<Cause>,
+    /// Revisions that were stable before the current one, the latest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub earlier_stable_revisions: Vec<String>,
     /// Standard conditions: Ready, Progressing, FailedScale, FailedUpdate, FailedUpkeep, Guarded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = schema::merged_by("type"))]

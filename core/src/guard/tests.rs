@@ -90,6 +90,7 @@ fn pod(running: bool, terminating: bool) -> Pod {
         sidecars: BTreeMap::new(),
         record: None,
         postponed: None,
+        trouble: None,
         node: None,
         phase: PodPhase::Running,
         disruption: None,

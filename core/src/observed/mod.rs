@@ -12,6 +12,7 @@ mod qos;
 pub mod quantity;
 mod sidecar_mark;
 pub mod time;
+mod trouble;
 
 pub use claim::{Claim, ClaimOwner};
 pub use ids::{PodUid, RevisionName};
@@ -25,3 +26,4 @@ pub use pod::{
 pub use pod_ref::PodRef;
 pub use qos::{Qos, QosClass, is_guaranteed};
 pub use sidecar_mark::{SidecarMark, SidecarMarks, mark_key, sidecar_marks};
+pub use trouble::{Trouble, TroubleKind};

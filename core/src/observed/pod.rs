@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Labels, PodUid, Qos, RevisionName, SidecarMarks};
+use super::{Labels, PodUid, Qos, RevisionName, SidecarMarks, Trouble, TroubleKind};
 use crate::api::{JsonText, names};
 
 /// The slim form of a pod.
@@ -66,6 +66,8 @@ pub struct Pod {
     pub ended_at_once: Option<Arc<str>>,
     /// Since when condition Ready has been True.
     pub ready_since: Option<Timestamp>,
+    /// Why it is not ready, or is still Terminating. Boxed, because few pods have any.
+    pub trouble: Option<Box<Trouble>>,
     /// The readiness gate of in-place updates.
     pub gate: Gate,
     /// status.podIP.
@@ -368,6 +370,14 @@ impl Pod {
     /// Whether it has ended on its own, so there is nothing left to lose.
     pub fn ended(&self) -> bool {
         matches!(self.phase, PodPhase::Failed | PodPhase::Succeeded)
+    }
+
+    /// When a container that has ended shortly after its start counts as running again; None if none has.
+    /// [`Timestamp::MAX`] while it does not run.
+    pub fn crashing_until(&self) -> Option<Timestamp> {
+        let trouble = self.trouble.as_deref()?;
+        let is_crashing = matches!(trouble.kind, TroubleKind::Crashing { .. });
+        is_crashing.then(|| trouble.over_at.unwrap_or(Timestamp::MAX))
     }
 
     /// Whether condition Ready is True, and the pod is not Terminating.

@@ -14,6 +14,7 @@ use crate::workload::protection::{
     Guarding, keep_in_force, status as protection_status, take_down,
 };
 use crate::workload::spec::Workload;
+use crate::workload::status::causes::of_removals;
 use crate::workload::status::conclusion::longest_waiting;
 use crate::workload::status::{count, events, guard_condition, leaving};
 use crate::workload::world::World;
@@ -120,6 +121,7 @@ fn status<S: Clone + Default + AsMut<WorkloadStatus>>(
     let blocked = hooks.blocked.get(&HookPoint::PreDelete);
     status.pre_delete_hook_condition = longest_waiting(blocked.cloned().unwrap_or_default());
     status.protection = protection_status(workload, hooks, own);
+    let shown = status.clone();
     let old = std::mem::take(&mut status.conditions);
     let refusals = draft.refusals(&world.failures, world.now);
     let mut conditions = leaving(workload, counts.replicas, &refusals, &old, world.now);
@@ -128,5 +130,6 @@ fn status<S: Clone + Default + AsMut<WorkloadStatus>>(
     let is_failure = |it: &Condition| it.type_ == "Guarded" || it.type_.starts_with("Failed");
     let others: Vec<_> = old.into_iter().filter(|it| !is_decided(it) && !is_failure(it)).collect();
     status.conditions = others.into_iter().chain(conditions).collect();
+    status.causes = of_removals(Some(hooks), &status.conditions, Some(&shown), world.now);
     whole
 }

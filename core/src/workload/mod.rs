@@ -25,6 +25,7 @@ mod update;
 mod world;
 
 pub use decision::Failures;
+pub use hooks::retry::Retry;
 pub use hooks::run_maker::{CannotMake, OPERATOR_ARGUMENTS};
 pub use hooks::{makes_same_plan, token_hook};
 pub use in_place::{changing, has_sidecars, progress_in_other_pod, record_of_other_pod};

@@ -12,7 +12,7 @@ use crate::workload::protection::{move_off_nodes, protect};
 use crate::workload::revision::FoundRevisions;
 use crate::workload::spec::Progress;
 use crate::workload::spec::Workload;
-use crate::workload::status::{Reasons, conclusion, events};
+use crate::workload::status::{Reasons, causes, conclusion, events};
 use crate::workload::update::Scene;
 use crate::workload::update::held::Held;
 use crate::workload::world::World;
@@ -83,7 +83,9 @@ pub fn without_revision<S: Clone + Default + AsMut<WorkloadStatus>>(
     };
     status.observed_generation = workload.generation;
     let (conditions, wake) = status::blocked(workload, world, own, by, &status.conditions);
+    let shown = status.clone();
     status.conditions = conditions;
+    status.causes = causes::of_removals(None, &status.conditions, Some(&shown), world.now);
     draft.wake_at(wake);
     Some(whole)
 }

@@ -236,6 +236,7 @@ impl Translator {
             index: pod.index.map(u32::from),
             sidecars: self.sets.marks(pod),
             postponed: None,
+            trouble: None,
             record: pod.record.as_ref().map(|it| Arc::new(self.record(pod, it))),
             node: Some(if pod.on_node { NODE } else { "another" }.to_owned()),
             phase: pod.phase,

@@ -57,6 +57,8 @@ pub const PAUSE_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/pause";
 pub const PROMOTE_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/promote";
 /// Workload annotation: the revision of a rollout that the user rolls back to the stable template. The operator removes it.
 pub const UNDO_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/undo";
+/// Workload annotation: the revision to which `kubectl game undo` has rolled back last.
+pub const ROLLED_BACK_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/rolled-back";
 /// Workload annotation: the reason for its last change (Kubernetes convention); copied to its new revisions.
 pub const CHANGE_CAUSE: &str = "kubernetes.io/change-cause";
 /// Workload annotation: a retry in progress (points and generation).

@@ -37,6 +37,14 @@ impl WorkloadKind {
         }
     }
 
+    /// The short name of the kind, as users type it.
+    pub fn short(self) -> &'static str {
+        match self {
+            WorkloadKind::GameDeployment => "gd",
+            WorkloadKind::GameStatefulSet => "gsts",
+        }
+    }
+
     /// The kind with this name.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == name)

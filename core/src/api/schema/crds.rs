@@ -22,7 +22,9 @@ const WORKLOAD: [Column; 6] = [
     AGE,
 ];
 /// Additional columns of both kinds of workload with `-o wide`.
-const WORKLOAD_WIDE: [Column; 6] = [
+const WORKLOAD_WIDE: [Column; 8] = [
+    ("STATUS", "string", ".status.conditions[?(@.type==\"Ready\")].reason"),
+    ("WHY", "string", ".status.causes[0].reason"),
     ("ACTIVE", "integer", ".status.activeReplicas"),
     ("AVAILABLE", "integer", ".status.availableReplicas"),
     ("STRATEGY", "string", ".spec.updateStrategy.type"),
@@ -60,7 +62,7 @@ pub fn crds() -> [CustomResourceDefinition; 6] {
         crd::<Cluster>(&CLUSTER, &[]),
         crd::<GameDeployment>(&WORKLOAD, &WORKLOAD_WIDE),
         crd::<GameStatefulSet>(&WORKLOAD, &WORKLOAD_WIDE),
-        crd::<HookRun>(&[PHASE, AGE], &[]),
+        crd::<HookRun>(&[PHASE, AGE], &[("MESSAGE", "string", ".status.message")]),
         crd::<HookTemplate>(&[AGE], &[]),
         crd::<SidecarSet>(&SIDECAR_SET, &SIDECAR_SET_WIDE),
     ]

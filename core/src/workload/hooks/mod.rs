@@ -29,7 +29,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 
 use crate::api::names::{self, HookPoint};
-use crate::api::{HookPhase, HookRun, PodHookCondition, WaitReason};
+use crate::api::{HookPhase, HookRun, PauseReason, PodHookCondition, WaitReason};
 use crate::guard::HookAnswer;
 use crate::observed::time::earlier;
 use crate::observed::{Pod, PodRef, PodUid};
@@ -83,7 +83,11 @@ pub struct Hooks<'a> {
     starts: Vec<Write>,
     /// Pods whose hook did not end Successful, by point.
     pub blocked: BTreeMap<HookPoint, Vec<PodHookCondition>>,
-    /// The one of them that has waited longest for a user.
+    /// When the first hook of a point that did not end Successful is run again without a user.
+    pub reruns: BTreeMap<HookPoint, Timestamp>,
+    /// Pods whose hook is running, by point, and since when.
+    pub running: BTreeMap<HookPoint, Vec<(&'a str, Timestamp)>>,
+    /// The pod with a hook that did not end Successful that that has waited longest for a user.
     pub refused: Option<Refused>,
     /// Guarded pods that wait for their PreDelete hook, by name.
     pub waiting: BTreeMap<&'a str, Waiting<'a>>,
@@ -120,6 +124,8 @@ impl<'a> Hooks<'a> {
             marked: HashMap::new(),
             starts: Vec::new(),
             blocked: BTreeMap::new(),
+            reruns: BTreeMap::new(),
+            running: BTreeMap::new(),
             refused: None,
             waiting: BTreeMap::new(),
             wake: None,
@@ -145,9 +151,12 @@ impl<'a> Hooks<'a> {
             if intent.possible || self.waits_already(pod, intent) {
                 self.mark(pod, intent);
             }
-            let message = "its PreDelete hook was removed from the workload; configure a hook, or confirm with \
-                           kubectl game release";
-            self.record_wait(pod, intent, WaitReason::HookRemoved, message.to_owned());
+            let message = format!(
+                "its PreDelete hook was removed from the workload; configure a hook, or confirm with kubectl game \
+                 release pod/{} -n {}",
+                pod.name, pod.namespace
+            );
+            self.record_wait(pod, intent, WaitReason::HookRemoved, message);
             return self.past_deadline(pod, intent).unwrap_or(HookAnswer::Held);
         }
         match self.state(pod, intent) {
@@ -195,6 +204,7 @@ impl<'a> Hooks<'a> {
                 HookAnswer::Held
             }
             HookPhase::Pending | HookPhase::Running | HookPhase::Successful => {
+                self.record_running(run, pod, intent.point);
                 self.keep(run, pod, intent);
                 HookAnswer::Held
             }
@@ -261,6 +271,11 @@ impl<'a> Hooks<'a> {
     pub fn end_retry(&self) -> Option<WorkloadPatch> {
         let begins = !self.workload.hooks.points_to_retry().is_empty();
         let retry = self.retry.as_ref().filter(|_| !begins)?;
+        let mut pauses = self.workload.progress.pause_conditions.iter();
+        let is_paused = pauses.any(|it| it.reason == PauseReason::PausedByStepBasedHook);
+        if retry.is_of_step() && is_paused {
+            return None;
+        }
         let is_left = self.runs.iter().any(|((point, _), runs)| {
             let mut runs = runs.iter();
             runs.any(|run| retry.covers(*point, run))
@@ -279,6 +294,13 @@ impl<'a> Hooks<'a> {
         self.mark(pod, intent);
     }
 
+    fn record_running(&mut self, run: &HookRun, pod: &'a Pod, point: HookPoint) {
+        let created = run.creation_timestamp().map_or(self.world.now, |it| it.0);
+        if !run.phase().is_completed() {
+            self.running.entry(point).or_default().push((&pod.name, created));
+        }
+    }
+
     fn block(&mut self, run: &'a HookRun, pod: &'a Pod, intent: &Intent) {
         self.mark(pod, intent);
         if self.is_retried(intent.point, run) {
@@ -295,6 +317,10 @@ impl<'a> Hooks<'a> {
             return;
         }
         self.wake = earlier(self.wake, rerun_at);
+        if let Some(at) = rerun_at {
+            let first = self.reruns.entry(intent.point).or_insert(at);
+            *first = at.min(*first);
+        }
         self.keep(run, pod, intent);
         let started = status.and_then(|status| status.started_at.clone());
         let Some(start_time) = started.or_else(|| run.creation_timestamp()) else {
@@ -304,11 +330,12 @@ impl<'a> Hooks<'a> {
             let refused = Refused {
                 since: start_time.0,
                 message: format!(
-                    "the {} hook of pod {} ended {:?}: {}; it is run again with kubectl game retry",
+                    "the {} hook of pod {} ended {:?}: {}; it is run again with {}",
                     intent.point.as_str(),
                     pod.name,
                     run.phase(),
-                    message
+                    message,
+                    self.workload.command("retry", &format!(" --point {}", intent.point.as_str()))
                 ),
             };
             let earliest = self.refused.take().into_iter().chain([refused]).min();

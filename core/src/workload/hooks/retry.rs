@@ -4,6 +4,9 @@
 //! annotation. Next, the unsuccessful runs of these points that were created up to that generation are
 //! deleted. Finally, the annotation is removed. A crash in between loses nothing, and a run created after
 //! the retry is never mistaken for an earlier one.
+//!
+//! The hook of a canary step has no field. `kubectl game retry` writes the annotation itself, and the rollout ends it
+//! together with its pause, once the unsuccessful run is gone.
 
 use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
@@ -27,6 +30,32 @@ impl Retry {
     /// The retry in progress, if any.
     pub fn of(workload: &Workload) -> Option<Self> {
         AnnotationLimits::SMALL.read(workload.annotations.get(names::RETRY_ANNOTATION)?)
+    }
+
+    /// The annotation of a workload of this generation that requests a retry of the hook of its canary step; `current` is
+    /// the annotation that it already has.
+    pub fn of_step(generation: i64, current: Option<&String>) -> String {
+        let current = current.and_then(|text| AnnotationLimits::SMALL.read::<Self>(text));
+        let points = current.map_or_else(Vec::new, |it| it.points);
+        let step = HookPoint::Step.as_str();
+        let others = points.into_iter().filter(|it| it != step);
+        let retry = Self { generation, points: others.chain([step.to_owned()]).collect() };
+        serde_json::to_string(&retry).unwrap_or_default()
+    }
+
+    /// Whether it covers the hook of the canary step.
+    pub fn is_of_step(&self) -> bool {
+        self.points.iter().any(|name| name == HookPoint::Step.as_str())
+    }
+
+    /// Ends the retry of the step's hook, and leaves that of other hook points.
+    pub fn end_of_step(mut self) -> WorkloadPatch {
+        self.points.retain(|name| name != HookPoint::Step.as_str());
+        if self.points.is_empty() {
+            return end();
+        }
+        let text = serde_json::to_string(&self).unwrap_or_default();
+        WorkloadPatch::annotation(names::RETRY_ANNOTATION, Some(text))
     }
 
     /// Whether this retry covers a run of this hook point: whether the point is to be retried, and the run is

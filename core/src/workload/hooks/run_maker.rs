@@ -126,17 +126,7 @@ impl<'a> HookMaker<'a> {
         point: HookPoint,
         hook: &'a HookStep,
     ) -> Result<Self, CannotMake> {
-        let name = &hook.template_name;
-        let stored = world.templates.get(name).map(AsRef::as_ref);
-        let template = stored.or_else(|| kept_template(workload, name));
-        let template = template.ok_or_else(|| match world.unreadable_templates.contains(name) {
-            true => CannotMake::Unreadable(name.clone()),
-            false => CannotMake::NoTemplate(name.clone()),
-        })?;
-        hook_run::check_can_succeed(&template.spec).map_err(|why| CannotMake::CannotSucceed {
-            template: hook.template_name.clone(),
-            why,
-        })?;
+        let template = usable_template(workload, world, hook)?;
         let lengths = [serde_json::to_vec(&template.spec), serde_json::to_vec(hook)];
         let run_bytes = lengths.into_iter().flatten().map(|it| it.len()).sum();
         let containers = TemplateOrder::new(workload, world);
@@ -244,6 +234,58 @@ impl<'a> HookMaker<'a> {
     }
 }
 
+/// The template of a hook.
+fn usable_template<'a>(
+    workload: &'a Workload,
+    world: &'a World,
+    hook: &HookStep,
+) -> Result<&'a HookTemplate, CannotMake> {
+    let name = &hook.template_name;
+    let stored = world.templates.get(name).map(AsRef::as_ref);
+    let template = stored.or_else(|| kept_template(workload, name));
+    let template = template.ok_or_else(|| match world.unreadable_templates.contains(name) {
+        true => CannotMake::Unreadable(name.clone()),
+        false => CannotMake::NoTemplate(name.clone()),
+    })?;
+    hook_run::check_can_succeed(&template.spec)
+        .map_err(|why| CannotMake::CannotSucceed { template: name.clone(), why })?;
+    Ok(template)
+}
+
+/// Whether the hook of a point could run, before it is needed.
+///
+/// # Errors
+/// If it could not.
+pub fn check(
+    workload: &Workload,
+    world: &World,
+    point: HookPoint,
+    hook: &HookStep,
+) -> Result<(), CannotMake> {
+    let template = usable_template(workload, world, hook)?;
+    let given = hook.args.iter().map(|arg| Argument {
+        name: arg.name.clone(),
+        value: Some(arg.value.clone()),
+        value_from: None,
+    });
+    let given: Vec<Argument> = given.collect();
+    let is_of_pods = point != HookPoint::Step;
+    let is_given = |name: &String| {
+        is_of_pods && OPERATOR_ARGUMENTS.iter().any(|argument| name.starts_with(argument))
+    };
+    let mut missing = hook_run::missing_arguments(&template.spec, &given);
+    missing.retain(|name| !is_given(name));
+    match missing.is_empty() {
+        true => Ok(()),
+        false => Err(no_value(hook, missing)),
+    }
+}
+
+fn no_value(hook: &HookStep, mut missing: Vec<String>) -> CannotMake {
+    missing.truncate(MAX_NAMED);
+    CannotMake::NoValue { template: hook.template_name.clone(), names: missing.join(", ") }
+}
+
 /// The workload's copy of a template that was deleted before the workload itself. `kubectl delete -f FOLDER` can
 /// delete them in this order.
 fn kept_template<'a>(workload: &'a Workload, name: &str) -> Option<&'a HookTemplate> {
@@ -272,10 +314,8 @@ fn arguments(
             given.push(Argument { name, value: Some(value), value_from: None });
         }
     }
-    let mut missing = hook_run::missing_arguments(&template.spec, &given);
-    if missing.is_empty() {
-        return Ok(hook_run::run_arguments(&template.spec, &given));
+    match hook_run::missing_arguments(&template.spec, &given) {
+        missing if missing.is_empty() => Ok(hook_run::run_arguments(&template.spec, &given)),
+        missing => Err(no_value(hook, missing)),
     }
-    missing.truncate(MAX_NAMED);
-    Err(CannotMake::NoValue { template: hook.template_name.clone(), names: missing.join(", ") })
 }

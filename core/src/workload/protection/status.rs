@@ -33,7 +33,7 @@ pub fn verdict(workload: &Workload, world: &World, own: &[&Pod]) -> Option<Verdi
     workload.guarded?;
     let guarded = count_guarded(workload, own);
     let (holds, reason, message) = if workload.hooks.hook(HookPoint::PreDelete).is_none() {
-        without_hook(guarded)
+        without_hook(workload, guarded)
     } else {
         match &world.guard {
             Some(GuardState::InForce { others, .. }) => in_force(workload, own, guarded, others),
@@ -105,7 +105,7 @@ fn selects_guarded(other: &OtherBudget, workload: &Workload, own: &[&Pod]) -> bo
     guarded.any(|pod| other.selects(&pod.labels))
 }
 
-fn without_hook(guarded: usize) -> (bool, Reason, String) {
+fn without_hook(workload: &Workload, guarded: usize) -> (bool, Reason, String) {
     let (reason, message) = match guarded {
         0 => (
             Reason::NoPreDeleteHook,
@@ -115,9 +115,9 @@ fn without_hook(guarded: usize) -> (bool, Reason, String) {
         _ => (
             Reason::HookRemoved,
             format!(
-                "preDeleteUpdateStrategy.hook was removed, and {} still guarded: configure a hook, or confirm with \
-                 kubectl game release",
-                counted(guarded, "pod is", "pods are")
+                "preDeleteUpdateStrategy.hook was removed, and {} still guarded: configure a hook, or confirm with {}",
+                counted(guarded, "pod is", "pods are"),
+                workload.command("release", "")
             ),
         ),
     };

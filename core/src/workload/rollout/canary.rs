@@ -17,6 +17,7 @@ use crate::observed::RevisionName;
 use crate::observed::limits::partition;
 use crate::observed::time::{duration, rounded_up};
 use crate::workload::decision::Draft;
+use crate::workload::hooks::retry::Retry;
 use crate::workload::hooks::run_maker;
 use crate::workload::hooks::run_maker::CannotMake;
 use crate::workload::hooks::run_maker::{HookMaker, Subject};
@@ -324,7 +325,12 @@ impl<'a> Walk<'a> {
             if self.resumed(pause) {
                 return Step::Done;
             }
+            let is_for_hook = pause.reason == PauseReason::PausedByStepBasedHook;
             self.hold_pause(pause, step, progress);
+            let retry = Retry::of(self.workload).filter(|it| is_for_hook && it.is_of_step());
+            if let Some(retry) = retry {
+                self.retry_hook(index, retry);
+            }
             return Step::Wait;
         }
         match (&step.pause, &step.hook) {
@@ -404,6 +410,20 @@ impl<'a> Walk<'a> {
             apply_ignored: false,
         };
         self.draft.patch_workload(pause::set(&pause));
+    }
+
+    /// Lets the hook of a step run again: deletes the unsuccessful run, and ends the pause once it is gone.
+    fn retry_hook(&mut self, index: i32, retry: Retry) {
+        let hook = self.spec_of(index).and_then(|step| step.hook.as_ref());
+        let name = hook.map(|hook| run_maker::step_run_name(hook, self.update, index));
+        let run = self.runs.iter().find(|run| Some(run.name_any()) == name);
+        match run {
+            Some(run) => self.draft.extend(deletions(&[run])),
+            None => {
+                self.draft.patch_workload(pause::begin_again());
+                self.draft.patch_workload(retry.end_of_step());
+            }
+        }
     }
 
     fn hook_step(&mut self, index: i32, hook: &HookStep, progress: &mut Progress) -> Step {

@@ -58,6 +58,11 @@ pub fn remove() -> WorkloadPatch {
     WorkloadPatch::annotation(names::PAUSE_ANNOTATION, None)
 }
 
+/// Ends a pause so that its step begins again.
+pub fn begin_again() -> WorkloadPatch {
+    WorkloadPatch { paused: Some(false), ..remove() }
+}
+
 /// Ends the pause of another rollout. If its duration was over, `paused` belongs to the user and stays.
 pub fn lift(workload: &Workload, pause: &OwnPause) -> WorkloadPatch {
     WorkloadPatch { paused: (workload.paused && !pause.over).then_some(false), ..remove() }

@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use jiff::Timestamp;
+
 use crate::observed::{Pod, PodUid, RevisionName};
 use crate::workload::decision::Draft;
 use crate::workload::in_place::{is_at, is_in_progress};
-use crate::workload::pods::availability::is_available;
+use crate::workload::pods::availability::{is_available, proven_at};
 use crate::workload::revision::Revisions;
 use crate::workload::rollout;
 use crate::workload::rollout::Rollout;
@@ -44,6 +46,8 @@ pub struct Sizes<'a> {
     pub rollout: Rollout,
     /// The stable revision; the update revision if none has worked yet.
     pub stable: RevisionName<'a>,
+    /// When the pods at the update revision will have run for long enough for it to become stable; None if they have.
+    pub proven_at: Option<Timestamp>,
     /// The number of pods by which replicas may be exceeded.
     pub surge: i64,
     /// The part of the surge that replaces pods whose replacement was requested. It does not depend on the rollout.
@@ -92,7 +96,20 @@ impl<'a> Sizing<'a> {
         debug_assert!((0..=*replicas).contains(&rollout.target), "{rollout:?}");
         debug_assert!((0..=*max_surge).contains(&surge), "surge {surge}");
         debug_assert!((0..=surge).contains(&replacement_surge), "surge {surge}");
-        Sizes { rollout, stable, surge, replacement_surge, victims, active: self.active, kept }
+        let proven_at = match stable == self.revisions.update.name() {
+            true => None,
+            false => self.proven_at(&victims),
+        };
+        Sizes {
+            rollout,
+            stable,
+            proven_at,
+            surge,
+            replacement_surge,
+            victims,
+            active: self.active,
+            kept,
+        }
     }
 
     /// The number of pods by which replicas may be exceeded while `to_replace` pods are still to be replaced.
@@ -118,18 +135,33 @@ impl<'a> Sizing<'a> {
             any_changing_in_place: updated().any(|pod| is_in_progress(pod)),
             old: kept().filter(is_old).count() as i64,
         };
-        let stable = self.stable(counts, kept().count() as i64);
+        let is_proven = || self.proven_at(victims).is_none();
+        let stable = self.stable(counts, kept().count() as i64, is_proven);
         (rollout::advance(self.workload, self.world, stable, update, counts), stable)
     }
 
+    /// When the pods at the update revision will have run for long enough; None if they have.
+    fn proven_at(&self, victims: &HashSet<PodUid>) -> Option<Timestamp> {
+        let update = self.revisions.update.name();
+        let kept = self.counted.iter().filter(|pod| !victims.contains(&pod.uid()));
+        let updated = kept.filter(|pod| is_at(pod, update));
+        updated.filter_map(|pod| proven_at(pod, self.world.now)).max()
+    }
+
     /// The stable revision. The update revision becomes stable when the steps are completed and all pods are at this
-    /// revision and available; a workload without pods proves nothing. A stable revision whose ControllerRevision was
-    /// deleted remains the stable one as long as there are old pods, which the rollout may have to keep.
+    /// revision, available, and have run for a moment; a workload without pods proves nothing. A stable revision whose
+    /// ControllerRevision was deleted remains the stable one as long as there are old pods, which the rollout may have to
+    /// keep.
     ///
     /// None if no revision has worked yet: until a pod of the first one has been available, there is nothing to keep,
     /// and steps and partition would only hold up the template that fixes it. If the next template is applied before that,
     /// the first one may still come up.
-    fn stable(&self, counts: Counts, kept: i64) -> Option<RevisionName<'a>> {
+    fn stable(
+        &self,
+        counts: Counts,
+        kept: i64,
+        is_proven: impl Fn() -> bool,
+    ) -> Option<RevisionName<'a>> {
         let update = self.revisions.update.name();
         let progress = &self.workload.progress;
         let Some(stable) = progress.stable() else {
@@ -148,7 +180,7 @@ impl<'a> Sizing<'a> {
         let steps_completed = progress.is_past(self.workload.steps.len());
         let all_available =
             kept == self.workload.replicas && counts.updated_available == kept && kept > 0;
-        Some(match is_lost || (same_rollout && steps_completed && all_available) {
+        Some(match is_lost || (same_rollout && steps_completed && all_available && is_proven()) {
             true => update,
             false => stable,
         })

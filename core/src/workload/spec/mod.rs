@@ -35,6 +35,9 @@ use crate::workload::spec::manifest_resume::paused_came_with_an_apply;
 use crate::write::Attempt;
 pub use waits::Waits;
 
+/// The default of spec.progressDeadlineSeconds, as of a Deployment.
+const PROGRESS_DEADLINE: i32 = 600;
+
 /// A workload, resolved.
 pub struct Workload<'a> {
     /// Its kind.
@@ -61,6 +64,8 @@ pub struct Workload<'a> {
     pub template_bytes: usize,
     /// How long a pod must be ready to be available.
     pub min_ready: SignedDuration,
+    /// How long a pod may be unready.
+    pub progress_deadline: SignedDuration,
     /// Old revisions to keep.
     pub history_limit: usize,
     /// spec.scaleStrategy.podsToDelete.
@@ -223,6 +228,7 @@ pub enum InvalidWorkload {
 struct Spec<'a> {
     replicas: Option<i32>,
     min_ready_seconds: i32,
+    progress_deadline_seconds: Option<i32>,
     history_limit: Option<i32>,
     pods_to_delete: &'a [String],
     create_batch: Option<&'a IntOrString>,
@@ -268,6 +274,12 @@ fn has_surge(update: UpdateType) -> bool {
 }
 
 impl<'a> Workload<'a> {
+    /// A command of the plugin about this workload, complete, for messages: a verb, and what follows the name.
+    pub fn command(&self, verb: &str, options: &str) -> String {
+        let Self { kind, name, namespace, .. } = self;
+        format!("kubectl game {verb} {}/{name}{options} -n {namespace}", kind.short())
+    }
+
     /// Resolves a GameDeployment.
     pub fn of_game_deployment(gd: &'a GameDeployment) -> Result<Self, InvalidWorkload> {
         let spec = &gd.spec;
@@ -275,6 +287,7 @@ impl<'a> Workload<'a> {
         let fields = Spec {
             replicas: spec.replicas,
             min_ready_seconds: spec.min_ready_seconds,
+            progress_deadline_seconds: spec.progress_deadline_seconds,
             history_limit: spec.revision_history_limit,
             pods_to_delete: &spec.scale_strategy.pods_to_delete,
             create_batch: spec.scale_strategy.create_batch.as_ref(),
@@ -303,6 +316,7 @@ impl<'a> Workload<'a> {
         let fields = Spec {
             replicas: spec.replicas,
             min_ready_seconds: spec.min_ready_seconds,
+            progress_deadline_seconds: spec.progress_deadline_seconds,
             history_limit: spec.revision_history_limit,
             pods_to_delete: &[],
             create_batch: spec.scale_strategy.create_batch.as_ref().filter(|_| !identity.ordered),
@@ -359,6 +373,7 @@ impl<'a> Workload<'a> {
             template: without_nulls(object.pod_template().parse()),
             template_bytes: object.pod_template().text().len(),
             min_ready: seconds(spec.min_ready_seconds),
+            progress_deadline: seconds(spec.progress_deadline_seconds.unwrap_or(PROGRESS_DEADLINE)),
             history_limit: history_limit(spec.history_limit),
             pods_to_delete: spec.pods_to_delete,
             named: spec.pods_to_delete.iter().map(String::as_str).collect(),

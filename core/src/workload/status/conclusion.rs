@@ -5,17 +5,22 @@ use jiff::Timestamp;
 use crate::api::names::HookPoint;
 use crate::api::{PodHookCondition, WorkloadStatus};
 use crate::kstatus;
+use crate::observed::RevisionName;
+use crate::observed::time::earlier;
 use crate::workload::hooks::Hooks;
 use crate::workload::in_place::is_in_progress;
 use crate::workload::protection;
 use crate::workload::spec::UpdateType;
 use crate::workload::spec::Workload;
 use crate::workload::status;
+use crate::workload::status::causes::{Facts, Troubles, causes};
 use crate::workload::status::{Outcome, PodCounts, Reasons};
 use crate::workload::update::Scene;
 
 /// The maximum number of hook conditions that a status shows for one hook point.
 const HOOK_CONDITIONS: usize = 100;
+/// The number of earlier stable revisions that a status shows.
+const EARLIER_STABLE: usize = 10;
 
 /// The status to show, and when to plan again because it changes by the passage of time alone.
 pub fn status(
@@ -30,9 +35,13 @@ pub fn status(
     let kept = sizes.kept.iter();
     let to_replace = kept.filter(|pod| workload.replacement_requested(pod)).count();
     let is_settled = to_replace == 0 && is_settled(scene, &counts);
+    let troubles = Troubles::of(scene);
+    let mut wake = earlier(sizes.proven_at, troubles.changes_at(workload));
     let outcome = Outcome {
         rollout: &sizes.rollout,
-        complete: is_settled && reasons.obstacles.is_none(),
+        complete: is_settled && sizes.proven_at.is_none() && reasons.obstacles.is_none(),
+        unproven: is_settled && sizes.proven_at.is_some(),
+        troubles: &troubles,
         counts,
         victims: sizes.victims.len() + to_replace,
         reserved: reserved(scene),
@@ -40,11 +49,15 @@ pub fn status(
     };
     let progress = sizes.rollout.progress.clone();
     let blocked = |point| longest_waiting(hooks.blocked.get(&point).cloned().unwrap_or_default());
+    let shown = old;
     let old = old.map_or(&[][..], |old| &old.conditions);
     let mut conditions = status::conditions(workload, &outcome, old, world.now);
     conditions.extend(status::guard_condition(workload, world, scene.own, old));
     let state = status::state(outcome.complete, &conditions, hooks.refused.as_ref());
-    let (progress_condition, wake) = kstatus::condition(state, workload.generation, old, world.now);
+    let (progress_condition, due) = kstatus::condition(state, workload.generation, old, world.now);
+    wake = earlier(wake, due);
+    let facts = Facts { scene, hooks, outcome: &outcome, conditions: &conditions, old: shown };
+    let causes = causes(&facts);
     conditions.extend(progress_condition);
     let status = WorkloadStatus {
         observed_generation: workload.generation,
@@ -68,6 +81,8 @@ pub fn status(
         pre_inplace_hook_condition: blocked(HookPoint::PreInplace),
         post_inplace_hook_condition: blocked(HookPoint::PostInplace),
         protection: protection::status(workload, hooks, scene.own),
+        causes,
+        earlier_stable_revisions: earlier_stable(scene, shown),
         conditions,
     };
     (status, wake)
@@ -80,6 +95,25 @@ fn surge(scene: &Scene) -> i32 {
         false => scene.sizes.surge,
     };
     i32::try_from(surge).unwrap_or(i32::MAX)
+}
+
+/// Revisions that were stable before the current one and still exist, the latest first.
+fn earlier_stable(scene: &Scene, old: Option<&WorkloadStatus>) -> Vec<String> {
+    let stable = scene.sizes.stable;
+    let Some(old) = old else {
+        return Vec::new();
+    };
+    let names = [&old.canary.revision].into_iter().chain(&old.earlier_stable_revisions);
+    let mut earlier: Vec<String> = Vec::new();
+    for name in names {
+        let revision = RevisionName::of(name);
+        let is_new = revision != stable && !earlier.contains(name);
+        if is_new && scene.revisions.get(revision).is_some() {
+            earlier.push(name.clone());
+        }
+    }
+    earlier.truncate(EARLIER_STABLE);
+    earlier
 }
 
 /// The number of pods that are to be deleted because their ordinal is reserved.

@@ -1,12 +1,13 @@
 //! Events about changes of the status: each is reported once.
 
 use crate::api::names::HookPoint;
-use crate::api::{ConditionType, PodHookCondition, Reason, WorkloadStatus};
+use crate::api::{Cause, ConditionType, PauseReason, PodHookCondition, Reason, WorkloadStatus};
 use crate::write::Event;
 
 /// The events about the change from one status to the next. `steps` is the number of the workload's canary steps.
 pub fn of_change(old: &WorkloadStatus, new: &WorkloadStatus, steps: usize) -> Vec<Event> {
     let mut events = failures(old, new);
+    events.extend(troubles(old, new));
     for ((point, new), (_, old)) in new.blocked_pods().into_iter().zip(old.blocked_pods()) {
         let ended = new.iter().filter(|it| !old.contains(it));
         events.extend(ended.map(|it| hook_ended(point, it)));
@@ -34,6 +35,23 @@ pub fn failures(old: &WorkloadStatus, new: &WorkloadStatus) -> Vec<Event> {
         (reported != Some(&failed.message)).then(|| warning(&failed.reason, failed.message.clone()))
     });
     failed.collect()
+}
+
+/// The events about pods that do not start, run or end as they should, and hooks that cannot run: one for each reason
+/// that is new.
+fn troubles(old: &WorkloadStatus, new: &WorkloadStatus) -> Vec<Event> {
+    let deadline = Reason::ProgressDeadlineExceeded.to_string();
+    let exceeded = |status: &WorkloadStatus| {
+        let progressing = status.condition(ConditionType::Progressing);
+        progressing.filter(|it| it.reason == deadline).map(|it| it.message.clone())
+    };
+    let failed = exceeded(new).filter(|_| exceeded(old).is_none());
+    let is_told = |it: Reason| it.is_pod_trouble() || it.is_broken_hook();
+    let is_trouble = |it: &&Cause| Reason::parse(&it.reason).is_some_and(is_told);
+    let is_new = |it: &&Cause| !old.causes.iter().any(|old| old.reason == it.reason);
+    let causes = new.causes.iter().filter(is_trouble).filter(is_new);
+    let causes = causes.map(|it| warning(&it.reason, it.sentence()));
+    causes.chain(failed.map(|message| warning(&deadline, message))).collect()
 }
 
 fn hook_ended(point: HookPoint, condition: &PodHookCondition) -> Event {
@@ -80,10 +98,16 @@ fn rollout(old: &WorkloadStatus, new: &WorkloadStatus, steps: usize) -> Vec<Even
         events.extend(new.current_step_index.and_then(|index| canary_step(update, index, steps)));
     }
     for pause in new.pause_conditions.iter().filter(|it| !old.pause_conditions.contains(it)) {
-        events.push(normal(
-            "RolloutPaused",
-            format!("{:?} at step {}", pause.reason, new.current_step_index.unwrap_or(0)),
-        ));
+        let what = format!("{:?} at step {}", pause.reason, new.current_step_index.unwrap_or(0));
+        let reason = format!("{:?}", pause.reason);
+        let mut causes = new.causes.iter();
+        events.push(match (pause.reason, causes.find(|it| it.reason == reason)) {
+            (PauseReason::PausedByStepBasedHook, Some(cause)) => {
+                warning("RolloutPaused", format!("{what}: {}", cause.message))
+            }
+            (PauseReason::PausedByStepBasedHook, None) => warning("RolloutPaused", what),
+            (PauseReason::PausedByCanaryPauseStep, _) => normal("RolloutPaused", what),
+        });
     }
     if old.canary.revision != new.canary.revision && !old.canary.revision.is_empty() {
         events.push(normal(

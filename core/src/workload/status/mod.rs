@@ -1,5 +1,6 @@
 //! What users see: counts and conditions.
 
+pub mod causes;
 pub mod conclusion;
 pub mod events;
 pub mod unreadable;
@@ -21,6 +22,7 @@ use crate::workload::protection;
 use crate::workload::rollout::Rollout;
 use crate::workload::spec::UpdateType;
 use crate::workload::spec::Workload;
+use crate::workload::status::causes::Troubles;
 use crate::workload::world::World;
 
 /// The numbers of pods in each state, including victims.
@@ -92,6 +94,10 @@ pub struct Outcome<'a> {
     pub victims: usize,
     /// How many of them have a reserved ordinal.
     pub reserved: usize,
+    /// What is wrong with pods.
+    pub troubles: &'a Troubles<'a>,
+    /// Whether the pods at the update revision have yet to run for long enough.
+    pub unproven: bool,
     /// Why the workload does not match its spec.
     pub reasons: Reasons,
 }
@@ -268,14 +274,19 @@ fn ready(workload: &Workload, outcome: &Outcome) -> Finding {
     }
     let (reason, message) = if available < wanted {
         let message = format!("{available} of {wanted} pods are available");
-        (Reason::PodsUnavailable, message)
+        (Reason::PodsUnavailable, outcome.troubles.explain(message))
     } else if outcome.victims > 0 {
         (Reason::PodsToDelete, to_delete(outcome))
     } else if let (Some(by), true) = (&outcome.reasons.obstacles.scale, updated >= wanted) {
         (by.reason, by.message.clone())
+    } else if outcome.unproven {
+        let message = format!(
+            "{available} pods are available, but have not run for long enough to prove the new revision"
+        );
+        (Reason::RevisionNotProven, message)
     } else {
         let message = format!("{updated} of {wanted} pods are at the update revision");
-        (Reason::RolloutUnderWay, message)
+        (Reason::RolloutUnderWay, outcome.troubles.explain(message))
     };
     Finding::status_false(ConditionType::Ready, reason, message)
 }
@@ -316,7 +327,8 @@ fn progressing(workload: &Workload, outcome: &Outcome) -> Finding {
     if rollout.resume_ignored {
         let message = format!(
             "`paused: false` was set by an apply and does not resume step {step}: remove `paused` from the manifest, \
-             or resume with kubectl game resume or kubectl patch"
+             or resume with {} or kubectl patch",
+            workload.command("resume", "")
         );
         return waits(Reason::ResumeByApplyIgnored, message);
     }
@@ -346,16 +358,20 @@ fn progressing(workload: &Workload, outcome: &Outcome) -> Finding {
     let Reasons { obstacles, waits_for } = &outcome.reasons;
     match obstacles.update.as_ref().or(obstacles.scale.as_ref()) {
         Some(Blocked { reason, message }) => waits(*reason, message.clone()),
-        None => match waits_for {
-            Some(Blocked { reason, message }) => proceeds(*reason, message),
-            None if awaits_deletion(workload, outcome) => {
+        None => match (outcome.troubles.overdue(workload), waits_for) {
+            (Some(message), _) => waits(Reason::ProgressDeadlineExceeded, message),
+            (None, Some(Blocked { reason, message })) => proceeds(*reason, message),
+            (None, None) if awaits_deletion(workload, outcome) => {
                 let message = format!(
                     "canary step {step} updates no pod by itself, because updateStrategy.type is OnDelete; the \
                      rollout continues when old pods are deleted"
                 );
                 waits(Reason::AwaitingDeletion, message)
             }
-            None => proceeds(Reason::RollingOut, "pods are being created, updated or deleted"),
+            (None, None) => {
+                let message = "pods are being created, updated or deleted".to_owned();
+                proceeds(Reason::RollingOut, &outcome.troubles.explain(message))
+            }
         },
     }
 }

@@ -4,6 +4,7 @@
 mod autoscaling;
 mod batches;
 mod canary;
+mod causes;
 mod clocks;
 mod container_order;
 mod defaults;

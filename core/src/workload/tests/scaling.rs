@@ -317,6 +317,8 @@ fn a_scale_in_of_many_pods_starts_its_hooks_gradually() {
         let marked = story.pods().iter().filter(|pod| pod.marked_deleting).count();
         assert_eq!(marked, story.runs().len(), "each marked pod has a HookRun");
     }
+    // The last plan only writes how many pods wait.
+    started.dedup();
     assert_eq!(started, [500, 1_000, 1_200]);
 }
 

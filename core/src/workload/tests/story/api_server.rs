@@ -416,6 +416,7 @@ fn created_pod(new: &NewPod, now: Timestamp, tick: u64) -> Pod {
             .map_or_else(|_| BTreeMap::new(), |annotations| sidecar_marks(&annotations)),
         record: None,
         postponed: None,
+        trouble: None,
         node: Some("node".to_owned()),
         phase: PodPhase::Pending,
         ended_at_once: None,

@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 
 use crate::api::names::{self, HookPoint};
 use crate::api::{
-    GameDeployment, GameStatefulSet, HookPhase, HookRun, HookTemplate, WorkloadStatus,
+    ConditionType, GameDeployment, GameStatefulSet, HookPhase, HookRun, HookTemplate,
+    WorkloadStatus,
 };
 use crate::observed::*;
 use crate::workload::*;
@@ -162,6 +163,13 @@ pub fn merge(target: &mut Value, patch: Value) {
     }
 }
 
+/// A workload that is not Ready says why.
+fn assert_is_explained(status: &WorkloadStatus) {
+    let ready = status.condition(ConditionType::Ready);
+    let is_explained = ready.is_none_or(|it| it.status == "True") || !status.causes.is_empty();
+    assert!(is_explained, "not Ready, without a cause: {status:#?}");
+}
+
 impl<K: Planned + Serialize> Story<K> {
     pub fn plan(&self) -> Plan<K::Status> {
         self.object.plan(&self.world).expect("plan")
@@ -182,6 +190,7 @@ impl<K: Planned + Serialize> Story<K> {
         self.taken = self.names().into_iter().chain(self.runs()).collect();
         before.into_iter().for_each(|action| self.carry_out(action));
         if let Some(status) = plan.status {
+            assert_is_explained(status.as_ref());
             *self.object.status_mut() = Some(status);
         }
         let deletes =

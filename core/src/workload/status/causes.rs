@@ -1,0 +1,447 @@
+//! The causes: why the workload is not what its spec describes. Conditions, events, `kubectl game` and metrics say the
+//! same, because all of them read this one list.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::ResourceExt;
+
+use crate::api::names::HookPoint;
+use crate::api::{
+    Actor, Cause, ConditionType, PodHookCondition, Reason, WaitReason, WorkloadStatus,
+};
+use crate::observed::time::{duration, earlier, rounded_down};
+use crate::observed::{Pod, Trouble, TroubleKind};
+use crate::text::truncate;
+use crate::workload::decision::Blocked;
+use crate::workload::hooks::{Hooks, run_maker};
+use crate::workload::spec::Workload;
+use crate::workload::status::Outcome;
+use crate::workload::update::Scene;
+
+/// The largest number of causes in a status.
+const MAX_CAUSES: usize = 20;
+/// The longest message of a cause, in characters.
+const MAX_MESSAGE: usize = 1_000;
+
+/// What is wrong with the pods of a workload, as far as it is worth telling now.
+pub struct Troubles<'a> {
+    now: Timestamp,
+    /// Those that are told, in the order of their time.
+    shown: Vec<(&'a Pod, &'a Trouble)>,
+    /// When another one is told, or one is over.
+    changes_at: Option<Timestamp>,
+}
+
+impl<'a> Troubles<'a> {
+    /// The troubles of all pods.
+    pub fn of(scene: &Scene<'a>) -> Self {
+        let now = scene.world.now;
+        let pods = scene.own.iter().copied();
+        let all = || pods.clone().filter_map(|pod| Some((pod, pod.trouble.as_deref()?)));
+        let mut shown: Vec<_> = all().filter(|(_, trouble)| trouble.is_shown(now)).collect();
+        shown.sort_by_key(|(pod, trouble)| (trouble.since, &pod.name));
+        let changes_at = all().filter_map(|(_, trouble)| trouble.changes_at(now)).min();
+        Self { now, shown, changes_at }
+    }
+
+    /// When the list, or what is overdue, changes although nothing happens.
+    pub fn changes_at(&self, workload: &Workload) -> Option<Timestamp> {
+        let due = self.starting().filter_map(|(_, trouble)| due(workload, trouble));
+        earlier(self.changes_at, due.filter(|at| *at > self.now).min())
+    }
+
+    /// The troubles of pods that are to become ready.
+    fn starting(&self) -> impl Iterator<Item = (&'a Pod, &'a Trouble)> {
+        self.shown.iter().copied().filter(|(pod, _)| !pod.terminating)
+    }
+
+    /// A message, with the trouble that explains it best: that of the pod that has had it longest, but a pod that cannot
+    /// become ready comes before one that only takes its time.
+    pub fn explain(&self, message: String) -> String {
+        match self.shown.iter().min_by_key(|(_, trouble)| urgency(&trouble.kind)) {
+            Some((pod, trouble)) => format!("{message}: {}", trouble.kind.sentence(&pod.name)),
+            None => message,
+        }
+    }
+
+    /// Why the rollout has failed, if a pod is not ready for longer than progressDeadlineSeconds.
+    pub fn overdue(&self, workload: &Workload) -> Option<String> {
+        let is_overdue = |(_, trouble): &(&Pod, &Trouble)| {
+            due(workload, trouble).is_some_and(|due| due <= self.now)
+        };
+        let (pod, trouble) = self.starting().find(is_overdue)?;
+        let seconds = workload.progress_deadline.as_secs();
+        Some(format!(
+            "pod {} has not become available within {seconds} s (spec.progressDeadlineSeconds): {}",
+            pod.name,
+            trouble.kind.sentence(&pod.name)
+        ))
+    }
+
+    /// One cause for each reason.
+    fn causes(&self, workload: &Workload) -> Vec<Cause> {
+        let mut causes: Vec<Cause> = Vec::new();
+        for (pod, trouble) in &self.shown {
+            let reason = trouble.kind.reason().to_string();
+            if let Some(cause) = causes.iter_mut().find(|it| it.reason == reason) {
+                add_pod(cause, &pod.name);
+                continue;
+            }
+            let is_overdue = due(workload, trouble).is_some_and(|due| due <= self.now);
+            let mut cause = Cause {
+                container: container(&trouble.kind).to_owned(),
+                until: trouble.over_at.map(|at| Time(rounded_down(at))),
+                ..cause(
+                    trouble.kind.reason(),
+                    trouble.kind.sentence(&pod.name),
+                    if is_overdue { Actor::User } else { actor(&trouble.kind) },
+                    trouble.since,
+                )
+            };
+            add_pod(&mut cause, &pod.name);
+            causes.push(cause);
+        }
+        causes
+    }
+}
+
+/// When a pod with this trouble has had it for progressDeadlineSeconds.
+fn due(workload: &Workload, trouble: &Trouble) -> Option<Timestamp> {
+    trouble.since.checked_add(workload.progress_deadline).ok()
+}
+
+/// Smaller for what ends without anyone acting least likely.
+fn urgency(kind: &TroubleKind) -> u8 {
+    match kind {
+        TroubleKind::Image { .. }
+        | TroubleKind::NotCreated { .. }
+        | TroubleKind::Crashing { .. } => 0,
+        TroubleKind::ClaimNotBound(_)
+        | TroubleKind::Unschedulable(_)
+        | TroubleKind::SchedulingGated
+        | TroubleKind::NotScheduled => 1,
+        TroubleKind::ProbeFails { .. }
+        | TroubleKind::GateClosed(_)
+        | TroubleKind::Initializing(_)
+        | TroubleKind::NotStarted { .. } => 2,
+        TroubleKind::Finalizer(_) | TroubleKind::NotEnded(_) => 3,
+    }
+}
+
+fn actor(kind: &TroubleKind) -> Actor {
+    match kind {
+        TroubleKind::Image { .. }
+        | TroubleKind::NotCreated { .. }
+        | TroubleKind::Crashing { .. }
+        | TroubleKind::ClaimNotBound(_)
+        | TroubleKind::SchedulingGated
+        | TroubleKind::NotScheduled
+        | TroubleKind::GateClosed(_)
+        | TroubleKind::Finalizer(_) => Actor::User,
+        TroubleKind::ProbeFails { .. } | TroubleKind::Initializing(_) => Actor::Game,
+        TroubleKind::Unschedulable(_)
+        | TroubleKind::NotStarted { .. }
+        | TroubleKind::NotEnded(_) => Actor::Node,
+    }
+}
+
+fn container(kind: &TroubleKind) -> &str {
+    match kind {
+        TroubleKind::Image { container, .. }
+        | TroubleKind::NotCreated { container, .. }
+        | TroubleKind::Crashing { container, .. }
+        | TroubleKind::NotStarted { container, .. }
+        | TroubleKind::ProbeFails { container, .. }
+        | TroubleKind::Initializing(container) => container,
+        TroubleKind::NotScheduled
+        | TroubleKind::Unschedulable(_)
+        | TroubleKind::SchedulingGated
+        | TroubleKind::ClaimNotBound(_)
+        | TroubleKind::GateClosed(_)
+        | TroubleKind::Finalizer(_)
+        | TroubleKind::NotEnded(_) => "",
+    }
+}
+
+/// What the causes are computed from.
+pub struct Facts<'a, 's, 'h> {
+    /// The input of the plan.
+    pub scene: &'a Scene<'s>,
+    /// The hooks of pods.
+    pub hooks: &'a Hooks<'h>,
+    /// The result of the plan.
+    pub outcome: &'a Outcome<'a>,
+    /// The conditions that this plan has determined.
+    pub conditions: &'a [Condition],
+    /// The last status.
+    pub old: Option<&'a WorkloadStatus>,
+}
+
+/// The causes, most urgent first: those for which a person must act, then the game, then the node, then nobody. A
+/// workload that is what its spec describes has none, unless a pod does not go or a hook could not run.
+pub fn causes(facts: &Facts) -> Vec<Cause> {
+    let mut causes = obstacles(facts.conditions);
+    causes.extend(pause(facts));
+    causes.extend(of_hooks(facts.hooks, facts.scene.world.now));
+    causes.extend(facts.outcome.troubles.causes(facts.scene.workload));
+    causes.extend(step_hook(facts));
+    causes.extend(awaited(facts));
+    if causes.is_empty() && !facts.outcome.complete {
+        causes.extend(unexplained(facts.conditions));
+    }
+    causes.extend(broken_hooks(facts));
+    in_order(causes, facts.old)
+}
+
+/// The causes of a workload of which nothing can be planned but the removal of pods.
+pub fn of_removals(
+    hooks: Option<&Hooks>,
+    conditions: &[Condition],
+    old: Option<&WorkloadStatus>,
+    now: Timestamp,
+) -> Vec<Cause> {
+    let mut causes = obstacles(conditions);
+    if let Some(hooks) = hooks {
+        causes.extend(of_hooks(hooks, now));
+        if causes.is_empty() {
+            causes.extend(next_hook(hooks, now));
+        }
+    }
+    in_order(causes, old)
+}
+
+/// Those that need a person come first.
+fn in_order(mut causes: Vec<Cause>, old: Option<&WorkloadStatus>) -> Vec<Cause> {
+    for cause in &mut causes {
+        keep_time(cause, old);
+    }
+    causes.sort_by_key(|it| it.actor);
+    causes.truncate(MAX_CAUSES);
+    causes
+}
+
+/// The hooks of pods that keep pods waiting.
+fn of_hooks(hooks: &Hooks, now: Timestamp) -> Vec<Cause> {
+    let mut causes = refused_hooks(hooks);
+    causes.extend(removed_hook(hooks, now));
+    causes.extend(running_hooks(hooks));
+    causes
+}
+
+fn cause(reason: Reason, message: String, actor: Actor, since: Timestamp) -> Cause {
+    Cause {
+        reason: reason.to_string(),
+        message: truncate(&message, MAX_MESSAGE),
+        actor,
+        since: Time(rounded_down(since)),
+        until: None,
+        pods: Vec::new(),
+        pod_count: 0,
+        container: String::new(),
+        hook_point: String::new(),
+    }
+}
+
+fn add_pod(cause: &mut Cause, name: &str) {
+    if cause.pods.len() < Cause::MAX_PODS {
+        cause.pods.push(name.to_owned());
+    }
+    cause.pod_count = cause.pod_count.saturating_add(1);
+}
+
+/// A cause whose time is not recorded elsewhere began when a status first showed it.
+fn keep_time(cause: &mut Cause, old: Option<&WorkloadStatus>) {
+    let mut old = old.into_iter().flat_map(|it| &it.causes);
+    let is_same = |it: &&Cause| {
+        it.reason == cause.reason && it.hook_point == cause.hook_point && it.pods == cause.pods
+    };
+    if let Some(old) = old.find(is_same) {
+        cause.since = Time(cause.since.0.min(old.since.0));
+    }
+}
+
+/// Who acts on what a condition says.
+fn actor_of(reason: Reason) -> Actor {
+    match reason.needs_person() {
+        true => Actor::User,
+        false => Actor::Nobody,
+    }
+}
+
+fn of_condition(condition: &Condition) -> Option<Cause> {
+    let reason = Reason::parse(&condition.reason)?;
+    let (message, since) = (condition.message.clone(), condition.last_transition_time.0);
+    Some(cause(reason, message, actor_of(reason), since))
+}
+
+fn obstacles(conditions: &[Condition]) -> Vec<Cause> {
+    let failed = conditions.iter().filter(|it| it.type_.starts_with("Failed"));
+    let mut causes: Vec<Cause> = Vec::new();
+    for cause in failed.filter_map(of_condition) {
+        let is_known =
+            causes.iter().any(|it| (&it.reason, &it.message) == (&cause.reason, &cause.message));
+        if !is_known {
+            causes.push(cause);
+        }
+    }
+    causes
+}
+
+fn progressing(conditions: &[Condition]) -> Option<&Condition> {
+    conditions.iter().find(|it| it.type_ == ConditionType::Progressing.as_str())
+}
+
+fn pause(facts: &Facts) -> Option<Cause> {
+    let condition = progressing(facts.conditions)?;
+    let reason = Reason::parse(&condition.reason).filter(|it| it.is_pause())?;
+    let mut cause = of_condition(condition)?;
+    cause.actor = Actor::User;
+    let progress = &facts.outcome.rollout.progress;
+    if let Some(pause) = progress.pause_conditions.first() {
+        cause.since = Time(rounded_down(pause.start_time.0));
+    }
+    if reason == Reason::PausedByStepBasedHook {
+        cause.hook_point = HookPoint::Step.as_str().to_owned();
+        let run = progress.canary.current_step_hook_run.as_deref();
+        let mut runs = facts.scene.world.runs.iter();
+        if let Some(run) = runs.find(|it| Some(it.name_any().as_str()) == run) {
+            let message = run.status.as_ref().and_then(|it| it.message.as_deref());
+            let message = message.map_or_else(String::new, |it| format!(": {it}"));
+            let index = progress.step_index.unwrap_or(0);
+            let (name, phase) = (run.name_any(), run.phase());
+            let ended = format!(
+                "canary step {index} is paused because its hook {name} ended {phase:?}{message}"
+            );
+            cause.message = truncate(&ended, MAX_MESSAGE);
+        }
+    }
+    if reason == Reason::PausedByCanaryPauseStep {
+        let index = progress.step_index.and_then(|it| usize::try_from(it).ok());
+        let step = index.and_then(|index| facts.scene.workload.steps.get(index));
+        let length = step.and_then(|it| it.pause.as_ref()?.duration.as_ref());
+        let end = length.and_then(duration).and_then(|it| cause.since.0.checked_add(it).ok());
+        if let Some(end) = end {
+            (cause.actor, cause.until) = (Actor::Nobody, Some(Time(end)));
+        }
+    }
+    Some(cause)
+}
+
+/// Hooks of pods that ended without success.
+fn refused_hooks(hooks: &Hooks) -> Vec<Cause> {
+    let refused = hooks.blocked.iter().filter_map(|(point, pods)| {
+        let mut pods: Vec<&PodHookCondition> = pods.iter().collect();
+        pods.sort_by_key(|it| (it.start_time.0, &it.pod_name));
+        let first = pods.first()?;
+        let message = format!(
+            "the {} hook of pod {} ended {:?}{}{}",
+            point.as_str(),
+            first.pod_name,
+            first.phase,
+            if first.message.is_empty() { "" } else { ": " },
+            first.message
+        );
+        let rerun = hooks.reruns.get(point);
+        let actor = if rerun.is_some() { Actor::Game } else { Actor::User };
+        let mut cause = cause(Reason::HookNotSuccessful, message, actor, first.start_time.0);
+        cause.until = rerun.map(|at| Time(rounded_down(*at)));
+        cause.hook_point = point.as_str().to_owned();
+        pods.iter().for_each(|pod| add_pod(&mut cause, &pod.pod_name));
+        Some(cause)
+    });
+    refused.collect()
+}
+
+/// Guarded pods whose hook was removed from the workload.
+fn removed_hook(hooks: &Hooks, now: Timestamp) -> Option<Cause> {
+    let waiting = hooks.waiting.values();
+    let mut waiting = waiting.filter(|it| it.reason == WaitReason::HookRemoved);
+    let first = waiting.next()?;
+    let since = hooks.waiting_since(first.pod).unwrap_or(now);
+    let message = format!("pod {} waits: {}", first.pod.name, first.message);
+    let mut cause = cause(Reason::HookRemoved, message, Actor::User, since);
+    add_pod(&mut cause, &first.pod.name);
+    waiting.for_each(|it| add_pod(&mut cause, &it.pod.name));
+    Some(cause)
+}
+
+/// Guarded pods whose hook is about to start.
+fn next_hook(hooks: &Hooks, now: Timestamp) -> Option<Cause> {
+    let mut waiting = hooks.waiting.values();
+    let first = waiting.next()?;
+    let since = hooks.waiting_since(first.pod).unwrap_or(now);
+    let message = format!("pod {} waits for its PreDelete hook", first.pod.name);
+    let mut cause = cause(Reason::HookRunning, message, Actor::Game, since);
+    cause.hook_point = HookPoint::PreDelete.as_str().to_owned();
+    add_pod(&mut cause, &first.pod.name);
+    waiting.for_each(|it| add_pod(&mut cause, &it.pod.name));
+    Some(cause)
+}
+
+/// Pods whose hook is running.
+fn running_hooks(hooks: &Hooks) -> Vec<Cause> {
+    let causes = hooks.running.iter().filter_map(|(point, pods)| {
+        let mut pods = pods.clone();
+        pods.sort_by_key(|(pod, since)| (*since, *pod));
+        let (pod, since) = pods.first()?;
+        let message = format!("pod {pod} waits for its {} hook", point.as_str());
+        let mut cause = cause(Reason::HookRunning, message, Actor::Game, *since);
+        cause.hook_point = point.as_str().to_owned();
+        pods.iter().for_each(|(pod, _)| add_pod(&mut cause, pod));
+        Some(cause)
+    });
+    causes.collect()
+}
+
+/// The running hook of the current canary step.
+fn step_hook(facts: &Facts) -> Option<Cause> {
+    let progress = &facts.outcome.rollout.progress;
+    let name = progress.canary.current_step_hook_run.as_deref()?;
+    let mut runs = facts.scene.world.runs.iter();
+    let run = runs.find(|run| run.name_any() == name && !run.phase().is_completed())?;
+    let index = progress.step_index.unwrap_or(0);
+    let message = format!("canary step {index} waits for its hook {name}");
+    let since = run.creation_timestamp().map_or(facts.scene.world.now, |it| it.0);
+    let mut cause = cause(Reason::HookRunning, message, Actor::Game, since);
+    cause.hook_point = HookPoint::Step.as_str().to_owned();
+    Some(cause)
+}
+
+/// Hooks that cannot run, although none is needed now: better told before they are.
+fn broken_hooks(facts: &Facts) -> Vec<Cause> {
+    let Scene { workload, world, .. } = facts.scene;
+    let of_pods = HookPoint::OF_PODS.into_iter();
+    let of_pods = of_pods.filter_map(|point| Some((point, workload.hooks.hook(point)?)));
+    let of_steps = workload.steps.iter().filter_map(|step| step.hook.as_ref());
+    let all = of_pods.chain(of_steps.map(|hook| (HookPoint::Step, hook)));
+    let mut causes: Vec<Cause> = Vec::new();
+    for (point, hook) in all {
+        let Err(problem) = run_maker::check(workload, world, point, hook) else {
+            continue;
+        };
+        let Blocked { reason, message } = problem.blocked();
+        let is_needed = |it: &Condition| it.reason == reason.to_string() && it.message == message;
+        if facts.conditions.iter().any(is_needed) {
+            continue;
+        }
+        let message =
+            format!("the {} hook cannot run when it is needed: {message}", point.as_str());
+        let mut cause = cause(reason, message, Actor::User, world.now);
+        cause.hook_point = point.as_str().to_owned();
+        causes.push(cause);
+    }
+    causes
+}
+
+/// What the creation of pods waits for.
+fn awaited(facts: &Facts) -> Option<Cause> {
+    let blocked = facts.outcome.reasons.waits_for.as_ref()?;
+    let now = facts.scene.world.now;
+    Some(cause(blocked.reason, blocked.message.clone(), actor_of(blocked.reason), now))
+}
+
+/// What condition Ready says, if there is no better explanation.
+fn unexplained(conditions: &[Condition]) -> Option<Cause> {
+    let ready = conditions.iter().find(|it| it.type_ == ConditionType::Ready.as_str());
+    of_condition(ready?)
+}
