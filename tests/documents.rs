@@ -196,3 +196,69 @@ fn each_bound_on_what_tenants_can_use_has_a_test() {
         }
     }
 }
+
+/// The variants of an enum in a source file.
+fn variants(file: &str, name: &str) -> Vec<String> {
+    let source = read(file);
+    let body = source.split_once(&format!("pub enum {name} {{")).expect("the enum").1;
+    let body = body.split_once("\n}").expect("its end").0;
+    let lines = body.lines().map(str::trim).filter(|line| !line.starts_with("//"));
+    lines.filter_map(|line| line.strip_suffix(',')).map(str::to_owned).collect()
+}
+
+/// The strings in a source file that look like reasons, outside of tests.
+fn reasons_in(file: &str) -> Vec<String> {
+    let source = read(file);
+    let reason = Regex::new(
+        r#"(?:false, |true, |true => |false => |: &str = |^\s+)"([A-Z][a-zA-Z]+)"[,;)]?"#,
+    )
+    .expect("a pattern");
+    let lines = source.lines().filter(|line| !line.contains("assert"));
+    let found = lines.filter_map(|line| Some(reason.captures(line)?[1].to_owned()));
+    found.collect()
+}
+
+#[test]
+fn the_page_on_status_has_each_word_and_each_reason() {
+    let page = read("docs/status.md");
+    let section = |title: &str| {
+        let text = page.split_once(&format!("## {title}\n")).expect("a section").1;
+        text.split("\n## ").next().unwrap_or_default().to_owned()
+    };
+    let documented = |text: &str| {
+        let rows =
+            text.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| reason"));
+        let names = rows.filter_map(|row| row.split('|').nth(1));
+        let names = names.flat_map(|names| names.split(", ")).map(|name| name.trim().to_owned());
+        names.collect::<BTreeSet<String>>()
+    };
+    let titles =
+        ["Pods that do not start, run or end", "Hooks and pauses", "Conditions of workloads"];
+    let workloads = titles.map(|title| documented(&section(title))).into_iter().flatten();
+    let workloads: BTreeSet<String> = workloads.collect();
+    let known = variants("core/src/api/condition.rs", "Reason").into_iter().collect();
+    assert_eq!(workloads, known, "reasons of workloads");
+    let clusters = documented(&section("Conditions of Clusters"));
+    let known = variants("core/src/lifecycle/conditions.rs", "LifecycleReason");
+    assert_eq!(clusters, known.into_iter().collect(), "reasons of Clusters");
+    let sets = documented(&section("Conditions of SidecarSets"));
+    let known = reasons_in("core/src/sidecar_set/status.rs");
+    let missing: Vec<&String> = known.iter().filter(|it| !sets.contains(*it)).collect();
+    assert!(known.len() > 15 && missing.is_empty(), "{known:?}: not documented: {missing:?}");
+    let words = section("Words of STATUS");
+    let verdicts =
+        ["verdict.rs", "verdict/hooks.rs", "verdict/troubles.rs", "sidecar_set/verdict.rs"];
+    let word = Regex::new(r#"(?:End::\w+, |\(End::\w+, )"([A-Z]\w+)""#).expect("a pattern");
+    let mut found = 0;
+    for file in verdicts {
+        for used in word.captures_iter(&read(format!("kubectl-game/src/{file}"))) {
+            found += 1;
+            assert!(words.contains(&format!("\n| {} |", &used[1])), "{file}: {}", &used[1]);
+        }
+    }
+    assert!(found > 10, "found only {found} words");
+    let actors = section("Who acts");
+    for actor in variants("core/src/api/cause.rs", "Actor") {
+        assert!(actors.contains(&format!("| {actor} |")), "{actor}");
+    }
+}

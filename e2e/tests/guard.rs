@@ -244,9 +244,9 @@ async fn a_guarded_pod_is_deleted_at_its_deadline(case: &mut Case) -> Result<()>
 async fn guarded_pods_are_released_by_users(case: &mut Case) -> Result<()> {
     let view = apply_guarded(case, Game::in_place(3), 3).await?;
     let pod = format!("pod/{}", view.pod_names()[0]);
-    let released = case.game(&["release", &pod]).await?;
+    let released = case.game(&["release", &pod, "--yes"]).await?;
     ensure!(released.stdout == format!("{pod} released\n"), "{released:?}");
-    let again = case.game(&["release", &pod]).await?;
+    let again = case.game(&["release", &pod, "--yes"]).await?;
     ensure!(again.stderr.contains("is not guarded: nothing to release"), "{again:?}");
     case.until("the pod stays released", |view| {
         condition(view).0 == "True" && view.number("/status/protection/guarded") == 2
@@ -257,7 +257,7 @@ async fn guarded_pods_are_released_by_users(case: &mut Case) -> Result<()> {
     until_counted(case, &[("released", 1), ("other_client", 0)]).await?;
     case.kubectl(&["delete", "gamedeployment", GAME, "--wait=false"]).await?;
     case.until("the pods wait", |view| waiting_reasons(view).len() == 3).await?;
-    let released = case.game(&["release", GAME]).await?;
+    let released = case.game(&["release", GAME, "--yes"]).await?;
     let expected = "gamedeployment.tkex.tencent.com/test-gamedeployment released: 3 pods";
     ensure!(released.stdout.contains(expected), "{released:?}");
     until_deleted(case).await?;
@@ -274,7 +274,7 @@ async fn removing_the_hook_keeps_the_guard(case: &mut Case) -> Result<()> {
     })
     .await?;
     case.consistently("the pods are kept", 2, |view| view.pods.len() == 2).await?;
-    case.game(&["release", GAME]).await?;
+    case.game(&["release", GAME, "--yes"]).await?;
     case.until("the pod is deleted, and the guard is removed", |view| {
         view.pods.len() == 1 && view.game["metadata"]["finalizers"].is_null()
     })
@@ -294,7 +294,7 @@ async fn no_pod_is_recreated_after_its_hook_was_removed(case: &mut Case) -> Resu
     .await?;
     case.consistently("no pod is recreated", 2, |view| view.pod_names() == guarded.pod_names())
         .await?;
-    case.game(&["release", GAME]).await?;
+    case.game(&["release", GAME, "--yes"]).await?;
     case.until("the released pods are updated, and the guard is removed", |view| {
         view.count_with("game:v2") == 2 && view.game["metadata"]["finalizers"].is_null()
     })

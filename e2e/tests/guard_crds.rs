@@ -91,7 +91,7 @@ async fn delete_crds(case: &mut Case) -> Result<()> {
     ensure!(unknown.stderr.contains("does not serve GameStatefulSets"), "{unknown:?}");
     unlabel_and_delete_pod(case).await?;
     let calls = case.hooks.calls("/").len();
-    let released = case.game(&["release", GAME]).await?;
+    let released = case.game(&["release", GAME, "--yes"]).await?;
     ensure!(released.stdout.contains("released: 2 pods"), "{released:?}");
     // The CRD is deleted once the deadline of the other workload has also passed.
     until_deleted(case, DEPLOYMENTS).await?;

@@ -6,7 +6,8 @@ mod untyped;
 
 pub use change::{MAX_ATTEMPTS, Needs, PodChange};
 pub use served::not_installed;
-pub use untyped::{plain, read, resource};
+use untyped::read;
+pub use untyped::{plain, resource};
 
 use std::time::Duration;
 
@@ -41,6 +42,8 @@ pub struct Cluster {
     client: Client,
     request_timeout: Option<Duration>,
     pub namespace: String,
+    /// The options that reach this cluster, as they are typed.
+    options: String,
 }
 
 impl Cluster {
@@ -54,12 +57,21 @@ impl Cluster {
             client: Client::try_from(config)?,
             request_timeout: limit(options.request_timeout),
             namespace,
+            options: options.as_typed(),
         })
     }
 
     /// A cluster that this client reaches.
     pub fn of(client: Client, namespace: &str) -> Self {
-        Cluster { client, request_timeout: None, namespace: namespace.to_owned() }
+        let (namespace, options) = (namespace.to_owned(), String::new());
+        Cluster { client, request_timeout: None, namespace, options }
+    }
+
+    /// Reads a workload of this cluster.
+    pub fn read(&self, kind: WorkloadKind, object: DynamicObject) -> Result<Game, Error> {
+        let mut game = read(kind, object)?;
+        game.options.push_str(&self.options);
+        Ok(game)
     }
 
     /// Sends a request, and retries it while the server is too busy.
@@ -92,6 +104,25 @@ impl Cluster {
         } else {
             Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
         }
+    }
+
+    /// The objects of any kind, in one namespace or all.
+    pub fn objects(&self, resource: &ApiResource, namespace: Option<&str>) -> Api<DynamicObject> {
+        match namespace {
+            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, resource),
+            None => Api::all_with(self.client.clone(), resource),
+        }
+    }
+
+    /// Asks what the user may do.
+    pub fn access_reviews(&self) -> Api<SelfSubjectAccessReview> {
+        Api::all(self.client.clone())
+    }
+
+    /// The version of the API server.
+    pub async fn version(&self) -> Result<String, Error> {
+        let version = self.send(async || self.client.apiserver_version().await).await?;
+        Ok(version.git_version)
     }
 
     /// Clusters, which run lifecycle hooks.
@@ -164,7 +195,7 @@ impl Cluster {
             let found = self.send(async || workloads.list(params).await).await;
             let found = served.record(*kind, found)?;
             for object in found.into_iter().flat_map(|list| list.items) {
-                games.push(read(*kind, object)?);
+                games.push(self.read(*kind, object)?);
             }
         }
         served.check()?;
@@ -211,7 +242,7 @@ impl Cluster {
             let name = &reference.name;
             let object = self.send(async || workloads.get_opt(name).await).await;
             if let Some(object) = served.record(kind, object)?.flatten() {
-                found.push(read(kind, object)?);
+                found.push(self.read(kind, object)?);
             }
         }
         served.check()?;

@@ -11,19 +11,24 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use serde_json::Value;
+use tokio::time::sleep;
 
 use crate::change::undo::revision_numbered;
 use crate::cluster::Cluster;
 use crate::complete::{self, Wanted};
+use crate::doctor::doctor;
 use crate::error::Error;
 use crate::follow::{follow_status, follow_tree};
-use crate::kind::{Reference, parse_kind};
+use crate::game::Game;
+use crate::kind::{POD_KINDS, Reference, each_name, name_after, parse_kind};
 use crate::lifecycle;
 use crate::move_pods;
-use crate::options::{Cli, ClusterOptions, Command, Output, Workload, limit};
+use crate::options::{
+    Cli, ClusterOptions, Command, GetOptions, ListOutput, Output, Workload, limit,
+};
 use crate::page::sanitize;
 use crate::print;
-use crate::scene::Scene;
+use crate::scene::{Scene, workload_of};
 use crate::sidecar_set;
 use crate::steer::steer;
 use crate::style::Style;
@@ -35,15 +40,18 @@ use crate::web;
 pub async fn run(cli: Cli) -> Result<ExitCode, Error> {
     let target = &cli.cluster;
     match cli.command {
-        Command::Get { workloads, all_namespaces, selector, output } => {
-            get(target, &workloads, all_namespaces, selector, output).await?
-        }
+        Command::Get(options) => get(target, &options).await?,
         Command::Tree { workload, watch, all_pods } => {
             show_tree(target, &workload, watch, all_pods).await?
         }
         Command::Status { workload, watch, timeout, output } => {
             let wait = watch.then_some(limit(timeout));
-            return status(target, &workload, wait, output).await;
+            let mut worst = 0;
+            for name in each_name(&workload.words) {
+                let one = Workload { words: vec![name] };
+                worst = worse(worst, status(target, &one, wait, output).await?);
+            }
+            return Ok(ExitCode::from(worst));
         }
         Command::Steer(command) => steer(target, command).await?,
         Command::History { workload, revision, output } => {
@@ -56,6 +64,7 @@ pub async fn run(cli: Cli) -> Result<ExitCode, Error> {
             show_hooks(target, &workload, failed, output).await?
         }
         Command::View(options) => web::view(target, &options).await?,
+        Command::Doctor => return Ok(ExitCode::from(doctor(target).await?)),
         Command::Lint(options) => return lint_files(options).await,
         Command::Completion { shell } => {
             let mut script = Vec::new();
@@ -73,67 +82,131 @@ pub fn put(text: &str) -> Result<(), Error> {
 }
 
 async fn scene_of(target: &ClusterOptions, workload: &Workload) -> Result<Scene, Error> {
-    let reference = Reference::parse(&workload.words)?;
-    Cluster::connect(target).await?.scene(&reference).await
+    let cluster = Cluster::connect(target).await?;
+    let reference = reference(&cluster, &workload.words).await?;
+    cluster.scene(&reference).await
 }
 
-async fn get(
-    target: &ClusterOptions,
-    words: &[String],
-    all_namespaces: bool,
-    selector: Option<String>,
-    output: Option<Output>,
-) -> Result<(), Error> {
+/// The workload that words refer to: by its name, or by that of one of its pods.
+async fn reference(cluster: &Cluster, words: &[String]) -> Result<Reference, Error> {
+    let Some(pod) = name_after(words, &POD_KINDS).filter(|name| !name.is_empty()) else {
+        return Reference::parse(words);
+    };
+    let found = cluster.pod(pod).await?;
+    let owner = workload_of(&found).ok_or_else(|| {
+        Error::Refused(format!(
+            "pod/{pod} is not controlled by a GameDeployment or GameStatefulSet"
+        ))
+    })?;
+    Ok(Reference { kind: WorkloadKind::parse(&owner.kind), name: owner.name.clone() })
+}
+
+/// The exit code of several workloads: one that is stopped counts more than one that is in progress.
+fn worse(one: u8, other: u8) -> u8 {
+    let rank = |code: u8| [0, 3, 2, 1].iter().position(|it| *it == code);
+    if rank(one) >= rank(other) { one } else { other }
+}
+
+async fn get(target: &ClusterOptions, options: &GetOptions) -> Result<(), Error> {
+    let words = &options.workloads;
     if sidecar_set::are_requested(words) {
-        return sidecar_set::get(target, words, selector, output).await;
+        let output = options.output.and_then(ListOutput::of_objects);
+        return sidecar_set::get(target, words, options.selector.clone(), output).await;
     }
     let cluster = Cluster::connect(target).await?;
-    let params = ListParams { label_selector: selector, ..ListParams::default() };
-    let workloads = match words {
-        [] => cluster.list_selected(&WorkloadKind::ALL, all_namespaces, &params).await?,
+    if let Some(output) = options.output.and_then(ListOutput::of_objects) {
+        let workloads = workloads_to_get(&cluster, options).await?;
+        let is_one = matches!(each_name(words)[..], [_]) && !is_kind_alone(words);
+        let objects: Vec<&Value> = workloads.iter().map(|game| &game.object).collect();
+        return put(&match (is_one, &objects[..]) {
+            (true, [object]) => print::object(object, output)?,
+            _ => print::list(&objects, output)?,
+        });
+    }
+    let mut last = None;
+    loop {
+        let (text, note) = table_of_workloads(&cluster, options).await?;
+        if last.as_ref() != Some(&text) {
+            if text.is_empty() {
+                let namespace = (!options.all_namespaces).then_some(cluster.namespace.as_str());
+                eprintln!("{}", none_found(namespace));
+            }
+            put(&text)?;
+            if let Some(note) = note {
+                eprintln!("note: {}", sanitize(&note));
+            }
+            stdout().flush()?;
+            last = Some(text);
+        }
+        if !options.watch {
+            return Ok(());
+        }
+        sleep(GET_INTERVAL).await;
+    }
+}
+
+/// How often `get --watch` lists the workloads.
+const GET_INTERVAL: Duration = Duration::from_secs(2);
+
+fn is_kind_alone(words: &[String]) -> bool {
+    matches!(words, [word] if parse_kind(word).is_ok())
+}
+
+/// The table, without ages if it is watched, and a note about what is missing in it.
+async fn table_of_workloads(
+    cluster: &Cluster,
+    options: &GetOptions,
+) -> Result<(String, Option<String>), Error> {
+    let workloads = workloads_to_get(cluster, options).await?;
+    if workloads.is_empty() {
+        return Ok((String::new(), None));
+    }
+    let (mut scenes, refusal) = cluster.with_runs(workloads, options.all_namespaces).await?;
+    let now = Timestamp::now();
+    if options.problems {
+        scenes.retain(|scene| judge(scene, now).label() != "Complete");
+        if scenes.is_empty() {
+            return Ok(("all workloads are complete\n".to_owned(), None));
+        }
+    }
+    let columns = list::Columns {
+        namespace: options.all_namespaces,
+        why: options.problems || options.output == Some(ListOutput::Wide),
+        age: !options.watch,
+        headings: !options.no_headers,
+    };
+    let note = refusal
+        .map(|refusal| format!("a workload that waits for a hook is shown as Updating: {refusal}"));
+    Ok((list::list(&scenes, columns, Style::of_stdout(), now), note))
+}
+
+async fn workloads_to_get(cluster: &Cluster, options: &GetOptions) -> Result<Vec<Game>, Error> {
+    let words = &options.workloads[..];
+    let all_namespaces = options.all_namespaces;
+    let params = ListParams { label_selector: options.selector.clone(), ..ListParams::default() };
+    match words {
+        [] => cluster.list_selected(&WorkloadKind::ALL, all_namespaces, &params).await,
         [word] if parse_kind(word).is_ok() => {
             let kind = parse_kind(word)?;
-            cluster.list_selected(&[kind], all_namespaces, &params).await?
+            cluster.list_selected(&[kind], all_namespaces, &params).await
         }
         _ if params.label_selector.is_some() => {
             let why = "a name and a selector are mutually exclusive: remove one of them";
-            return Err(Error::Usage(why.to_owned()));
+            Err(Error::Usage(why.to_owned()))
         }
         words if all_namespaces => {
             let words = words.join(" ");
             let why = format!(
                 "cannot look up {words:?} in all namespaces: set its namespace with -n, or omit the name"
             );
-            return Err(Error::Usage(why));
+            Err(Error::Usage(why))
         }
         words => {
-            let game = cluster.find(&Reference::parse(words)?).await?;
-            if let Some(output) = output {
-                return put(&print::object(&game.object, output)?);
+            let mut found = Vec::new();
+            for name in each_name(words) {
+                found.push(cluster.find(&Reference::parse(&[name])?).await?);
             }
-            vec![game]
-        }
-    };
-    match output {
-        Some(output) => {
-            let objects: Vec<&Value> = workloads.iter().map(|game| &game.object).collect();
-            put(&print::list(&objects, output)?)
-        }
-        None if workloads.is_empty() => {
-            let namespace = (!all_namespaces).then_some(cluster.namespace.as_str());
-            eprintln!("{}", none_found(namespace));
-            Ok(())
-        }
-        None => {
-            let (scenes, refusal) = cluster.with_runs(workloads, all_namespaces).await?;
-            let (style, now) = (Style::of_stdout(), Timestamp::now());
-            put(&list::list(&scenes, all_namespaces, style, now))?;
-            if let Some(refusal) = refusal {
-                let note =
-                    format!("a workload that waits for a hook is shown as Updating: {refusal}");
-                eprintln!("note: {}", sanitize(&note));
-            }
-            Ok(())
+            Ok(found)
         }
     }
 }
@@ -156,8 +229,8 @@ async fn show_tree(
         return sidecar_set::show_tree(target, name, watch, max_pods).await;
     }
     if watch {
-        let reference = Reference::parse(&workload.words)?;
         let cluster = Cluster::connect(target).await?;
+        let reference = reference(&cluster, &workload.words).await?;
         return follow_tree(&cluster, &reference, max_pods, style).await;
     }
     let scene = scene_of(target, workload).await?;
@@ -169,7 +242,7 @@ async fn status(
     workload: &Workload,
     wait: Option<Option<Duration>>,
     output: Option<Output>,
-) -> Result<ExitCode, Error> {
+) -> Result<u8, Error> {
     if let Some(name) = lifecycle::name_in(&workload.words) {
         return lifecycle::status(target, name, wait, output).await;
     }
@@ -184,7 +257,10 @@ async fn status(
             (scene, verdict)
         }
         Some(limit) => {
-            let reference = Reference::parse(&workload.words)?;
+            let reference = match name_after(&workload.words, &POD_KINDS) {
+                Some(_) => reference(&Cluster::connect(target).await?, &workload.words).await?,
+                None => Reference::parse(&workload.words)?,
+            };
             let mut last = String::new();
             let report = |scene: &Scene, verdict: &Verdict| {
                 let line = status::sentence(&scene.game.short_name(), verdict);
@@ -205,7 +281,7 @@ async fn status(
     if wait.is_some() && verdict.end == End::InProgress {
         eprintln!("timed out waiting: the rollout continues");
     }
-    Ok(ExitCode::from(verdict.exit_code()))
+    Ok(verdict.exit_code())
 }
 
 async fn show_history(

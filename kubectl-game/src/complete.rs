@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(candidates("re"), words(&["resume", "retry", "release", "restart"]));
         assert_eq!(candidates("set i"), words(&["image"]));
         assert_eq!(candidates("status --ti"), words(&["--timeout"]));
-        assert_eq!(candidates("get -o "), words(&["json", "yaml", "name"]));
+        assert_eq!(candidates("get -o "), words(&["wide", "json", "yaml", "name"]));
         assert_eq!(candidates("completion z"), words(&["zsh"]));
         assert_eq!(candidates("tree "), Wanted::WorkloadOrSet);
         assert_eq!(candidates("get s"), Wanted::WorkloadOrSet);

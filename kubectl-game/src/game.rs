@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use gamekeeper_core::advice::Subject;
 use gamekeeper_core::api::names::{self, HookPoint, WorkloadKind};
 use gamekeeper_core::api::{
     CanaryStep, ContainerOrder, GameDeployment, GameStatefulSet, GameWorkload, PodHookStrategy,
@@ -43,6 +44,8 @@ pub struct Game {
     /// Selector of the revisions.
     pub revision_selector: String,
     pub status: WorkloadStatus,
+    /// The options of commands that reach it: its namespace, and how the user reached the cluster.
+    pub options: String,
     /// The object as kubectl prints it.
     pub object: Value,
 }
@@ -98,8 +101,26 @@ impl Game {
             selector: resolved.selector.to_string(),
             revision_selector: labels.join(","),
             status: typed.status().map(|status| status.as_ref().clone()).unwrap_or_default(),
+            options: format!(" -n {}", resolved.namespace),
             object,
         }
+    }
+
+    /// The workload, for commands about it.
+    pub fn subject(&self) -> Subject {
+        Subject {
+            workload: self.short_name(),
+            options: self.options.clone(),
+            is_rolling: self.is_rolling() && !self.status.canary.revision.is_empty(),
+            is_guarded: self.status.protection.is_some(),
+        }
+    }
+
+    /// A command of the plugin about this workload, as it is typed.
+    pub fn command(&self, verb: &str) -> String {
+        let (verb, option) = verb.split_once(' ').unwrap_or((verb, ""));
+        let option = if option.is_empty() { String::new() } else { format!(" {option}") };
+        format!("kubectl game {verb} {}{option}{}", self.short_name(), self.options)
     }
 
     /// The workload's name as kubectl prints it.

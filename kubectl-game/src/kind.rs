@@ -11,6 +11,8 @@ use crate::suggest::closest;
 
 /// The names of the kind Cluster.
 pub const CLUSTER_KINDS: [&str; 2] = ["cluster", "clusters"];
+/// The names of the kind Pod.
+pub const POD_KINDS: [&str; 3] = ["pod", "pods", "po"];
 /// The names of the kind SidecarSet, the short one first.
 pub const SIDECAR_SET_KINDS: [&str; 3] = ["scs", "sidecarset", "sidecarsets"];
 
@@ -21,13 +23,6 @@ pub fn singular(kind: WorkloadKind) -> &'static str {
     }
 }
 
-pub fn short(kind: WorkloadKind) -> &'static str {
-    match kind {
-        WorkloadKind::GameDeployment => "gd",
-        WorkloadKind::GameStatefulSet => "gsts",
-    }
-}
-
 /// The name of an object as kubectl prints it.
 pub fn full_name(kind: WorkloadKind, name: &str) -> String {
     format!("{}.{GROUP}/{name}", singular(kind))
@@ -35,7 +30,7 @@ pub fn full_name(kind: WorkloadKind, name: &str) -> String {
 
 /// The name of an object as users type it.
 pub fn short_name(kind: WorkloadKind, name: &str) -> String {
-    format!("{}/{name}", short(kind))
+    format!("{}/{name}", kind.short())
 }
 
 /// Parses any name of a kind.
@@ -45,7 +40,7 @@ pub fn parse_kind(word: &str) -> Result<WorkloadKind, Error> {
     let resource = lower.split('.').next().unwrap_or_default();
     let is_called = |kind: &WorkloadKind| {
         let singular = singular(*kind);
-        resource == short(*kind) || resource.strip_suffix('s').unwrap_or(resource) == singular
+        resource == kind.short() || resource.strip_suffix('s').unwrap_or(resource) == singular
     };
     if let Some(kind) = WorkloadKind::ALL.into_iter().find(is_called) {
         return Ok(kind);
@@ -67,7 +62,7 @@ pub fn parse_kind(word: &str) -> Result<WorkloadKind, Error> {
     if let Some((_, message)) = others.iter().find(|(kinds, _)| kinds.contains(&resource)) {
         return Err(Error::Usage((*message).to_owned()));
     }
-    let known = WorkloadKind::ALL.iter().flat_map(|kind| [short(*kind), singular(*kind)]);
+    let known = WorkloadKind::ALL.iter().flat_map(|kind| [kind.short(), singular(*kind)]);
     let hint = match closest(resource, known) {
         Some(near) => format!("did you mean {near}?"),
         None => "write gd (GameDeployment) or gsts (GameStatefulSet)".to_owned(),
@@ -83,6 +78,21 @@ pub fn name_after<'a>(words: &'a [String], kinds: &[&str]) -> Option<&'a str> {
         _ => return None,
     };
     is_kind(kind, kinds).then_some(name)
+}
+
+/// Each of the names in `NAME ...`, `KIND/NAME ...` or `KIND NAME ...`, with its kind if there is one.
+pub fn each_name(words: &[String]) -> Vec<String> {
+    let is_kind = |word: &str| {
+        let others = CLUSTER_KINDS.iter().chain(&SIDECAR_SET_KINDS).chain(&POD_KINDS);
+        let others: Vec<&str> = others.copied().collect();
+        parse_kind(word).is_ok() || self::is_kind(word, &others)
+    };
+    match words {
+        [kind, names @ ..] if !names.is_empty() && is_kind(kind) => {
+            names.iter().map(|name| format!("{kind}/{name}")).collect()
+        }
+        _ => words.to_vec(),
+    }
 }
 
 /// Whether a word is one of these names of a kind. It may be qualified by a group and a version.
@@ -164,6 +174,21 @@ mod tests {
         ] {
             let expected = Reference { kind, name: "game".to_owned() };
             assert_eq!(parse(text), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn several_names_may_have_one_kind() {
+        for (text, expected) in [
+            ("game", "game"),
+            ("game world", "game world"),
+            ("gd/game gsts/world", "gd/game gsts/world"),
+            ("gd game lobby", "gd/game gd/lobby"),
+            ("pod a", "pod/a"),
+            ("gd", "gd"),
+        ] {
+            let words: Vec<String> = text.split(' ').map(str::to_owned).collect();
+            assert_eq!(each_name(&words).join(" "), expected, "{text}");
         }
     }
 

@@ -10,6 +10,7 @@ mod cluster;
 mod command;
 mod complete;
 mod config;
+mod doctor;
 mod error;
 #[cfg(test)]
 mod fixture;

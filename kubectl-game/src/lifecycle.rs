@@ -2,7 +2,6 @@
 
 mod tree;
 
-use std::process::ExitCode;
 use std::time::Duration;
 
 use gamekeeper_core::api::names::{PLUGIN_FIELD_MANAGER, RETRY_ANNOTATION};
@@ -45,7 +44,7 @@ pub async fn status(
     name: &str,
     wait: Option<Option<Duration>>,
     output: Option<Output>,
-) -> Result<ExitCode, Error> {
+) -> Result<u8, Error> {
     let found = match wait {
         None => get(&Cluster::connect(target).await?, name).await?,
         Some(limit) => {
@@ -71,7 +70,7 @@ pub async fn status(
     if wait.is_some() && code == IN_PROGRESS {
         eprintln!("timed out waiting: the scripts continue");
     }
-    Ok(ExitCode::from(code))
+    Ok(code)
 }
 
 async fn get(cluster: &Cluster, name: &str) -> Result<Lifecycle, Error> {

@@ -3,6 +3,7 @@
 //! The request is an annotation of the pod, so the workload's manifest does not change.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use gamekeeper_core::api::names::MOVE_ANNOTATION;
 use gamekeeper_core::text::counted;
@@ -10,12 +11,13 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use serde_json::{Value, json};
+use tokio::time::{sleep, timeout};
 
 use crate::cluster::Cluster;
 use crate::command::put;
 use crate::error::{Error, refuse};
 use crate::kind::name_after;
-use crate::options::{ClusterOptions, MoveOptions};
+use crate::options::{ClusterOptions, MoveOptions, limit};
 use crate::pod_changes::{PodChanges, outcome};
 use crate::scene::workload_of;
 
@@ -55,7 +57,7 @@ pub async fn move_pods(target: &ClusterOptions, options: &MoveOptions) -> Result
         false => ("will be moved", "will be moved", "is already marked to be moved"),
         true => ("will not be moved", "will no longer be moved", "is not marked to be moved"),
     };
-    if let (Moved::Pod(name), true) = (&moved, to_change.is_empty()) {
+    if let (Moved::Pod(name), true) = (&moved, to_change.is_empty() && !options.wait) {
         return refuse(format!("pod/{name} {refusal}"));
     }
     let changes = PodChanges { cluster: &cluster, done, dry_run: options.dry_run };
@@ -72,7 +74,54 @@ pub async fn move_pods(target: &ClusterOptions, options: &MoveOptions) -> Result
             );
         }
     }
-    changed.into_result()
+    changed.into_result()?;
+    match options.wait && !options.dry_run {
+        true => wait_until_gone(&cluster, &pods, limit(options.timeout)).await,
+        false => Ok(()),
+    }
+}
+
+/// How often pods are read while the command waits until they are gone.
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Waits until none of these pods exists, and says which ones are left, each time their number changes.
+async fn wait_until_gone(
+    cluster: &Cluster,
+    pods: &[Pod],
+    limit: Option<Duration>,
+) -> Result<(), Error> {
+    let mut left: Vec<&Pod> = pods.iter().collect();
+    let waiting = async {
+        loop {
+            let mut remaining = Vec::new();
+            for pod in &left {
+                let cluster = cluster.in_namespace(pod.namespace().unwrap_or_default());
+                match cluster.pod(&pod.name_any()).await {
+                    Ok(found) if found.uid() == pod.uid() => remaining.push(*pod),
+                    Ok(_) => {}
+                    Err(error) if error.is_404() => {}
+                    Err(error) if error.is_final() => return Err(error),
+                    Err(_) => remaining.push(*pod),
+                }
+            }
+            if remaining.len() != left.len() || remaining.is_empty() {
+                let count = counted(remaining.len(), "pod is", "pods are");
+                put(&format!("{count} left\n"))?;
+            }
+            if remaining.is_empty() {
+                return Ok(());
+            }
+            left = remaining;
+            sleep(POLL_INTERVAL).await;
+        }
+    };
+    match limit {
+        None => waiting.await,
+        Some(limit) => match timeout(limit, waiting).await {
+            Ok(ended) => ended,
+            Err(_) => refuse("timed out waiting: the pods are still to be moved"),
+        },
+    }
 }
 
 /// Requests the replacement of one pod, and returns the outcome.

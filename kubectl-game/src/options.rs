@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use gamekeeper_core::api::names::HookPoint;
 use gamekeeper_core::observed::time::parse_duration;
@@ -50,6 +50,35 @@ pub struct ClusterOptions {
     pub request_timeout: SignedDuration,
 }
 
+impl ClusterOptions {
+    /// Those that reach the cluster, as they are typed, each with a leading space. The namespace is not among them:
+    /// commands name that of their object.
+    pub fn as_typed(&self) -> String {
+        let kubeconfig = self.kubeconfig.as_ref().map(|it| it.display().to_string());
+        let single = [
+            ("context", &self.context),
+            ("kubeconfig", &kubeconfig),
+            ("cluster", &self.cluster),
+            ("user", &self.user),
+            ("as", &self.as_user),
+        ];
+        let single = single.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
+        let groups = self.as_group.iter().map(|group| ("as-group", group));
+        let typed =
+            single.chain(groups).map(|(name, value)| format!(" --{name} {}", quoted(value)));
+        typed.collect()
+    }
+}
+
+/// A word as a shell reads it.
+fn quoted(word: &str) -> String {
+    let is_plain = |it: char| it.is_ascii_alphanumeric() || "-_./:@=+,%".contains(it);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
 /// The timeout that an option sets; zero means none.
 pub fn limit(wait: SignedDuration) -> Option<Duration> {
     let wait = Duration::try_from(wait).ok()?;
@@ -90,8 +119,9 @@ pub struct ViewOptions {
 
 #[derive(Args, Clone, Debug)]
 pub struct WriteOptions {
-    /// Submit the change as a server-side dry run.
-    #[arg(long)]
+    /// Submit the change as a server-side dry run; `--dry-run=server` and `--dry-run=none` as in kubectl.
+    #[arg(long, value_name = "server|none", action = ArgAction::Set, num_args = 0..=1, require_equals = true,
+        default_value = "none", default_missing_value = "server", value_parser = dry_run)]
     pub dry_run: bool,
     /// Print the changed object.
     #[arg(short, long, value_name = "FORMAT")]
@@ -108,18 +138,32 @@ pub struct MoveOptions {
     #[arg(short = 'A', long)]
     pub all_namespaces: bool,
     /// Cancel the move of these pods.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "wait")]
     pub cancel: bool,
-    /// Submit the change as a server-side dry run.
+    /// Wait until these pods are gone, for example before the machine is switched off.
     #[arg(long)]
+    pub wait: bool,
+    /// Timeout of --wait, such as 90s or 2h; 0 means none.
+    #[arg(long, default_value = "0", value_parser = parse_duration, requires = "wait")]
+    pub timeout: SignedDuration,
+    /// Submit the change as a server-side dry run; `--dry-run=server` and `--dry-run=none` as in kubectl.
+    #[arg(long, value_name = "server|none", action = ArgAction::Set, num_args = 0..=1, require_equals = true,
+        default_value = "none", default_missing_value = "server", value_parser = dry_run)]
     pub dry_run: bool,
 }
 
 /// The options of a change.
 #[derive(Args, Clone, Debug)]
 pub struct ChangeOptions {
-    #[command(flatten)]
-    pub workload: Workload,
+    /// NAME, gd/NAME or gsts/NAME; several are changed one after another.
+    #[arg(value_name = "WORKLOAD", required_unless_present_any = ["selector", "all"])]
+    pub words: Vec<String>,
+    /// Change all workloads with this label selector.
+    #[arg(short = 'l', long, conflicts_with_all = ["words", "all"])]
+    pub selector: Option<String>,
+    /// Change all workloads of the namespace.
+    #[arg(long, conflicts_with = "words")]
+    pub all: bool,
     #[command(flatten)]
     pub write: WriteOptions,
 }
@@ -133,6 +177,57 @@ pub enum Output {
     Yaml,
     /// Their names.
     Name,
+}
+
+/// What to list.
+#[derive(Args, Clone, Debug)]
+pub struct GetOptions {
+    /// A workload; all of them when absent. gd, gsts or scs alone lists that kind.
+    #[arg(value_name = "WORKLOAD")]
+    pub workloads: Vec<String>,
+    /// In all namespaces.
+    #[arg(short = 'A', long)]
+    pub all_namespaces: bool,
+    /// Label selector, such as app=game,tier!=test.
+    #[arg(short = 'l', long)]
+    pub selector: Option<String>,
+    /// Only those that are not complete, with what they wait for.
+    #[arg(long)]
+    pub problems: bool,
+    /// Print the table again whenever it changes.
+    #[arg(short, long)]
+    pub watch: bool,
+    /// Without the line of headings.
+    #[arg(long)]
+    pub no_headers: bool,
+    /// Print the objects; wide adds what each workload waits for.
+    #[arg(short, long, value_name = "FORMAT")]
+    pub output: Option<ListOutput>,
+}
+
+/// What `get` prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ListOutput {
+    /// The table with more columns.
+    Wide,
+    /// The objects as JSON.
+    Json,
+    /// The objects as YAML.
+    Yaml,
+    /// Their names.
+    Name,
+}
+
+impl ListOutput {
+    /// How objects are printed; None for a table.
+    pub fn of_objects(self) -> Option<Output> {
+        match self {
+            Self::Wide => None,
+            Self::Json => Some(Output::Json),
+            Self::Yaml => Some(Output::Yaml),
+            Self::Name => Some(Output::Name),
+        }
+    }
 }
 
 const STATUS_EXIT_CODES: &str = "\
@@ -152,20 +247,7 @@ Exit codes:
 pub enum Command {
     /// List workloads, or SidecarSets.
     #[command(visible_alias = "list")]
-    Get {
-        /// A workload; all of them when absent. gd, gsts or scs alone lists that kind.
-        #[arg(value_name = "WORKLOAD")]
-        workloads: Vec<String>,
-        /// In all namespaces.
-        #[arg(short = 'A', long)]
-        all_namespaces: bool,
-        /// Label selector, such as app=game,tier!=test.
-        #[arg(short = 'l', long)]
-        selector: Option<String>,
-        /// Print the objects.
-        #[arg(short, long, value_name = "FORMAT")]
-        output: Option<Output>,
-    },
+    Get(GetOptions),
     /// Show a workload, its revisions, pods and HookRuns; or a SidecarSet and its pods.
     Tree {
         #[command(flatten)]
@@ -222,6 +304,8 @@ pub enum Command {
     },
     /// Serve a page on this machine that shows what runs, what waits, and who has to act.
     View(ViewOptions),
+    /// Check the installation: operator, webhook, guard, versions, and your rights. The exit code is 2 if something is wrong.
+    Doctor,
     /// Check manifests without a cluster.
     #[command(after_help = LINT_EXIT_CODES)]
     Lint(lint_command::Options),
@@ -240,7 +324,7 @@ pub enum Command {
 }
 
 /// Commands that change a workload, its pods, a SidecarSet or a Cluster.
-#[derive(Subcommand)]
+#[derive(Clone, Debug, Subcommand)]
 pub enum Steer {
     /// Start no more pod updates until resumed.
     Pause(ChangeOptions),
@@ -254,7 +338,7 @@ pub enum Steer {
         #[arg(long)]
         full: bool,
     },
-    /// Retry failed hooks of pods.
+    /// Run failed hooks again: those of pods, and that of the canary step.
     Retry {
         #[command(flatten)]
         options: ChangeOptions,
@@ -277,8 +361,12 @@ pub enum Steer {
         /// pod/NAME; or NAME, gd/NAME or gsts/NAME for all its guarded pods.
         #[arg(value_name = "POD or WORKLOAD", required = true, num_args = 1..)]
         words: Vec<String>,
-        /// Submit the change as a server-side dry run.
-        #[arg(long)]
+        /// Do not ask for a confirmation.
+        #[arg(short, long)]
+        yes: bool,
+        /// Submit the change as a server-side dry run; `--dry-run=server` and `--dry-run=none` as in kubectl.
+        #[arg(long, value_name = "server|none", action = ArgAction::Set, num_args = 0..=1, require_equals = true,
+            default_value = "none", default_missing_value = "server", value_parser = dry_run)]
         dry_run: bool,
     },
     /// Recreate all pods (RollingUpdate, OnDelete).
@@ -288,8 +376,30 @@ pub enum Steer {
     Set(SetCommand),
 }
 
+impl ChangeOptions {
+    /// Whether workloads are selected rather than named.
+    pub fn selects(&self) -> bool {
+        self.all || self.selector.is_some()
+    }
+}
+
+impl Steer {
+    /// The options of a change of workloads; None for a command that names something else.
+    pub fn change_options(&mut self) -> Option<&mut ChangeOptions> {
+        match self {
+            Self::Pause(options)
+            | Self::Resume(options)
+            | Self::Restart(options)
+            | Self::Promote { options, .. }
+            | Self::Retry { options, .. }
+            | Self::Undo { options, .. } => Some(options),
+            Self::Move(_) | Self::Release { .. } | Self::Set(_) => None,
+        }
+    }
+}
+
 /// Fields that can be changed.
-#[derive(Subcommand)]
+#[derive(Clone, Debug, Subcommand)]
 pub enum SetCommand {
     /// Set images of containers: set image gd/NAME CONTAINER=IMAGE ...
     Image {
@@ -301,8 +411,62 @@ pub enum SetCommand {
     },
 }
 
+fn dry_run(word: &str) -> Result<bool, String> {
+    match word {
+        "server" | "true" => Ok(true),
+        "none" | "false" => Ok(false),
+        _ => Err("write server or none: a change is computed from the cluster's state".to_owned()),
+    }
+}
+
 fn point(word: &str) -> Result<HookPoint, String> {
-    let mut points = HookPoint::OF_PODS.into_iter();
+    let mut points = HookPoint::OF_PODS.into_iter().chain([HookPoint::Step]);
     let found = points.find(|point| point.as_str().eq_ignore_ascii_case(word));
-    found.ok_or_else(|| "write PreDelete, PreInplace or PostInplace".to_owned())
+    found.ok_or_else(|| "write PreDelete, PreInplace, PostInplace or Step".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_that_reach_the_cluster_are_typed_again() {
+        let cli = Cli::try_parse_from([
+            "kubectl-game",
+            "--context",
+            "live",
+            "status",
+            "game",
+            "-n",
+            "prod",
+            "--as",
+            "it's me",
+            "--as-group=a",
+            "--as-group=b",
+        ]);
+        let options = cli.expect("options").cluster;
+        assert_eq!(
+            options.as_typed(),
+            r" --context live --as 'it'\''s me' --as-group a --as-group b"
+        );
+        assert_eq!(ClusterOptions::default().as_typed(), "");
+    }
+
+    #[test]
+    fn a_dry_run_is_requested_as_in_kubectl() {
+        for (option, expected) in [
+            (None, Some(false)),
+            (Some("--dry-run"), Some(true)),
+            (Some("--dry-run=server"), Some(true)),
+            (Some("--dry-run=none"), Some(false)),
+            (Some("--dry-run=client"), None),
+        ] {
+            let words = ["kubectl-game", "pause", "game"].into_iter().chain(option);
+            let parsed = Cli::try_parse_from(words).ok().map(|cli| match cli.command {
+                Command::Steer(Steer::Pause(options)) => options.write.dry_run,
+                _ => unreachable!("the command is pause"),
+            });
+            assert_eq!(parsed, expected, "{option:?}");
+        }
+    }
 }

@@ -7,6 +7,9 @@ use std::borrow::Cow;
 
 use crate::style::{Style, Tone};
 
+/// The width of the labels of a header.
+pub const INDENT: usize = 12;
+
 pub struct Page {
     style: Style,
     text: String,
@@ -39,11 +42,42 @@ impl Page {
     /// continuation of the one above.
     pub fn row(&mut self, label: &str, parts: &[(Tone, String)]) {
         let colon = if label.is_empty() { "" } else { ":" };
-        self.write(Tone::Plain, &format!("{:<12}", format!("{label}{colon}")));
+        self.write(Tone::Plain, &format!("{:<INDENT$}", format!("{label}{colon}")));
+        let mut column = INDENT;
         for (tone, part) in parts {
-            self.write(*tone, part);
+            column = self.wrapped(*tone, part, column, INDENT);
         }
         self.end_line();
+    }
+
+    /// A line that continues below, indented, where the terminal ends.
+    pub fn sentence(&mut self, tone: Tone, text: &str) {
+        self.wrapped(tone, text, 0, 2);
+        self.end_line();
+    }
+
+    /// Appends to the current line, which is already this long, and breaks it between words where the terminal ends.
+    /// Returns the length of the last line.
+    pub fn wrapped(&mut self, tone: Tone, text: &str, mut column: usize, indent: usize) -> usize {
+        let text = sanitize(text);
+        let Some(limit) = self.style.width else {
+            self.write(tone, &text);
+            return column + text.chars().count();
+        };
+        let mut line = String::new();
+        for word in text.split_inclusive(' ') {
+            let length = word.trim_end().chars().count();
+            if column + length > limit && column > indent {
+                self.write(tone, line.trim_end());
+                self.end_line();
+                self.write(Tone::Plain, &" ".repeat(indent));
+                (line, column) = (String::new(), indent);
+            }
+            line.push_str(word);
+            column += word.chars().count();
+        }
+        self.write(tone, &line);
+        column
     }
 
     pub fn text(self) -> String {
@@ -105,7 +139,7 @@ mod tests {
 
     #[test]
     fn colors_are_the_only_escape_sequences() {
-        let mut page = Page::new(Style { symbols: true, color: true });
+        let mut page = Page::new(Style { symbols: true, color: true, width: None });
         page.line(Tone::Bad, "a\x1b[2J");
         assert_eq!(page.text(), "\x1b[31ma\\u{1b}[2J\x1b[0m\n");
     }

@@ -1,8 +1,10 @@
 //! `release`: releases pods from their guard, so they may be deleted without their hook.
 //!
-//! The change is made as the user, so the audit log shows who ended a match.
+//! The change is made as the user, so the audit log shows who ended a match. It asks first: a match that has ended does
+//! not come back.
 
 use std::collections::BTreeMap;
+use std::io::Write as _;
 
 use gamekeeper_core::api::names::{
     GUARDED_LABEL, RELEASED_ANNOTATION, WorkloadKind, autoscaler_annotations,
@@ -18,6 +20,7 @@ use crate::command::put;
 use crate::error::{Error, refuse};
 use crate::kind::{Reference, full_name, name_after, short_name};
 use crate::options::ClusterOptions;
+use crate::page::sanitize;
 use crate::pod_changes::{PodChanges, outcome};
 use crate::scene::workload_of;
 
@@ -45,10 +48,39 @@ struct GuardedPods {
     pods: Vec<Pod>,
 }
 
+/// Whether the user has confirmed that matches may end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Confirmed(pub bool);
+
+/// Asks whether the matches on these pods may end.
+fn confirm(confirmed: Confirmed, pods: &[&Pod]) -> Result<(), Error> {
+    if confirmed.0 {
+        return Ok(());
+    }
+    let names: Vec<String> = pods.iter().take(SHOWN).map(|pod| pod.name_any()).collect();
+    let more = match pods.len().saturating_sub(SHOWN) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let names = sanitize(&names.join(", ")).into_owned();
+    eprint!("Players on {names}{more} may lose their match. Continue? [y/N] ");
+    std::io::stderr().flush()?;
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer)?;
+    match answer.trim().to_lowercase().as_str() {
+        "y" | "yes" => Ok(()),
+        _ => refuse("not released; --yes releases without asking"),
+    }
+}
+
+/// The number of pods that the question names.
+const SHOWN: usize = 5;
+
 /// Releases a pod, or all guarded pods of a workload.
 pub async fn release(
     target: &ClusterOptions,
     words: &[String],
+    confirmed: Confirmed,
     dry_run: bool,
 ) -> Result<(), Error> {
     let released = Released::parse(words)?;
@@ -58,6 +90,7 @@ pub async fn release(
     match released {
         Released::Pod(name) => {
             let pod = guarded(&cluster, &name).await?;
+            confirm(confirmed, &[&pod])?;
             changes.apply(&[&pod], patch).await?.into_result()
         }
         Released::Workload(reference) => {
@@ -67,6 +100,7 @@ pub async fn release(
                 return refuse(format!("no pod of {name} is guarded: nothing to release"));
             }
             let pods: Vec<&Pod> = guarded.pods.iter().collect();
+            confirm(confirmed, &pods)?;
             let changed = changes.apply(&pods, patch).await?;
             let count = counted(changed.count, "pod", "pods");
             let name = full_name(guarded.kind, &guarded.name);

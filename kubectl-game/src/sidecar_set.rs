@@ -10,7 +10,6 @@ mod tests;
 mod tree;
 mod verdict;
 
-use std::process::ExitCode;
 use std::time::Duration;
 
 use gamekeeper_core::api::names::PLUGIN_FIELD_MANAGER;
@@ -37,6 +36,7 @@ pub use change::Change;
 use history::History;
 use scene::SidecarScene;
 pub use set::Set;
+use verdict::game;
 pub use verdict::judge;
 
 /// How often the tree of a set is read while it is watched. The set may select all pods in the cluster.
@@ -157,7 +157,7 @@ pub async fn status(
     name: &str,
     wait: Option<Option<Duration>>,
     output: Option<Output>,
-) -> Result<ExitCode, Error> {
+) -> Result<u8, Error> {
     let read = async |cluster: &Cluster| find(cluster, name).await;
     let set = match wait {
         None => read(&Cluster::connect(target).await?).await?,
@@ -184,18 +184,17 @@ pub async fn status(
     if wait.is_some() && verdict.end == End::InProgress {
         eprintln!("timed out waiting: the update continues");
     }
-    Ok(ExitCode::from(verdict.exit_code()))
+    Ok(verdict.exit_code())
 }
 
 /// The verdict that `status` prints. While pods wait, it refers the user to the tree, which shows what they wait for.
 fn status_verdict(set: &Set) -> Verdict {
-    let verdict = judge(set);
-    let tree = || {
-        let name = short_name(set.name());
-        format!("see these pods and their workloads with: kubectl game tree {name}")
-    };
-    let is_waiting = verdict.word == "Waiting";
-    Verdict { fix: verdict.fix.or_else(|| is_waiting.then(tree)), ..verdict }
+    let mut verdict = judge(set);
+    if verdict.word == "Waiting" && verdict.commands.is_empty() {
+        let tree = format!("tree {}", short_name(set.name()));
+        verdict.commands.push(game("see these pods and their workloads with", &tree));
+    }
+    verdict
 }
 
 fn data(set: &Set, verdict: &Verdict) -> Value {

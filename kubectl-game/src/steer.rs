@@ -1,6 +1,8 @@
 //! Commands that change a workload, its pods, a SidecarSet or a Cluster.
 
+use gamekeeper_core::api::names::WorkloadKind;
 use jiff::Timestamp;
+use kube::api::ListParams;
 
 use crate::change::Change;
 use crate::change::image::{NewImage, set_images};
@@ -12,17 +14,58 @@ use crate::cluster::{Cluster, Needs};
 use crate::command::put;
 use crate::error::Error;
 use crate::game::Game;
-use crate::kind::Reference;
+use crate::kind::{Reference, each_name};
 use crate::lifecycle;
 use crate::move_pods::move_pods;
 use crate::options::{ChangeOptions, ClusterOptions, SetCommand, Steer, WriteOptions};
 use crate::page::sanitize;
 use crate::print;
-use crate::release::release;
+use crate::release::{Confirmed, release};
 use crate::scene::Scene;
 use crate::sidecar_set;
+use crate::view::none_found;
 
-pub async fn steer(target: &ClusterOptions, command: Steer) -> Result<(), Error> {
+/// Carries out a command for each workload that it names. If it fails for one, the others are still changed.
+pub async fn steer(target: &ClusterOptions, mut command: Steer) -> Result<(), Error> {
+    let Some(options) = command.change_options() else {
+        return steer_one(target, command).await;
+    };
+    let named = match options.selects() {
+        true => selected(target, options).await?,
+        false => each_name(&options.words),
+    };
+    if let [_] = named[..] {
+        return steer_one(target, command).await;
+    }
+    let mut errors = Vec::new();
+    for name in named {
+        let mut one = command.clone();
+        if let Some(options) = one.change_options() {
+            options.words = vec![name];
+        }
+        if let Err(error) = Box::pin(steer_one(target, one)).await {
+            errors.push(error);
+        }
+    }
+    match <[Error; 1]>::try_from(errors) {
+        Ok([error]) => Err(error),
+        Err(errors) if errors.is_empty() => Ok(()),
+        Err(errors) => Err(Error::Several(errors)),
+    }
+}
+
+/// The names of the workloads that a selector, or `--all`, selects.
+async fn selected(target: &ClusterOptions, options: &ChangeOptions) -> Result<Vec<String>, Error> {
+    let cluster = Cluster::connect(target).await?;
+    let params = ListParams { label_selector: options.selector.clone(), ..ListParams::default() };
+    let games = cluster.list_selected(&WorkloadKind::ALL, false, &params).await?;
+    match games.is_empty() {
+        true => Err(Error::NotFound(none_found(Some(&cluster.namespace)))),
+        false => Ok(games.iter().map(Game::short_name).collect()),
+    }
+}
+
+async fn steer_one(target: &ClusterOptions, command: Steer) -> Result<(), Error> {
     let cluster_change = match &command {
         Steer::Pause(options) => Some((options, lifecycle::Change::Pause)),
         Steer::Resume(options) => Some((options, lifecycle::Change::Resume)),
@@ -30,7 +73,7 @@ pub async fn steer(target: &ClusterOptions, command: Steer) -> Result<(), Error>
         _ => None,
     };
     if let Some((options, change)) = cluster_change
-        && let Some(name) = lifecycle::name_in(&options.workload.words)
+        && let Some(name) = lifecycle::name_in(&options.words)
     {
         return lifecycle::change(target, options, name, change).await;
     }
@@ -40,12 +83,12 @@ pub async fn steer(target: &ClusterOptions, command: Steer) -> Result<(), Error>
         _ => None,
     };
     if let Some((options, change)) = set_change
-        && let Some(name) = sidecar_set::name_in(&options.workload.words)
+        && let Some(name) = sidecar_set::name_in(&options.words)
     {
         return sidecar_set::change(target, options, name, change).await;
     }
     if let Steer::Undo { options, to_revision } = &command
-        && let Some(name) = sidecar_set::name_in(&options.workload.words)
+        && let Some(name) = sidecar_set::name_in(&options.words)
     {
         return sidecar_set::undo(target, options, name, *to_revision).await;
     }
@@ -57,7 +100,9 @@ pub async fn steer(target: &ClusterOptions, command: Steer) -> Result<(), Error>
             change_game(target, &options, promote_fully).await
         }
         Steer::Move(options) => move_pods(target, &options).await,
-        Steer::Release { words, dry_run } => release(target, &words, dry_run).await,
+        Steer::Release { words, yes, dry_run } => {
+            release(target, &words, Confirmed(yes || dry_run), dry_run).await
+        }
         Steer::Restart(options) => {
             let now = Timestamp::now();
             change_game(target, &options, |game| restart(game, now)).await
@@ -78,7 +123,7 @@ async fn change_game(
     decide: impl Fn(&Game) -> Result<Change, Error>,
 ) -> Result<(), Error> {
     let decide = |scene: &Scene| decide(&scene.game);
-    change(target, &options.workload.words, &options.write, Needs::Workload, decide).await
+    change(target, &options.words, &options.write, Needs::Workload, decide).await
 }
 
 async fn change_with_scene(
@@ -86,7 +131,7 @@ async fn change_with_scene(
     options: &ChangeOptions,
     decide: impl Fn(&Scene) -> Result<Change, Error>,
 ) -> Result<(), Error> {
-    change(target, &options.workload.words, &options.write, Needs::Scene, decide).await
+    change(target, &options.words, &options.write, Needs::Scene, decide).await
 }
 
 async fn change(

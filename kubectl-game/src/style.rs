@@ -35,11 +35,13 @@ pub struct Style {
     /// Whether to use symbols and lines beyond ASCII.
     pub symbols: bool,
     pub color: bool,
+    /// The width of the terminal, in characters; None if lines may have any length.
+    pub width: Option<usize>,
 }
 
 impl Style {
     /// For a pipe or a file.
-    pub const PLAIN: Style = Style { symbols: false, color: false };
+    pub const PLAIN: Style = Style { symbols: false, color: false, width: None };
 
     /// For stdout; respects <https://no-color.org>.
     pub fn of_stdout() -> Self {
@@ -49,6 +51,7 @@ impl Style {
         Style {
             symbols: is_terminal && !is_dumb,
             color: is_terminal && !is_dumb && variable("NO_COLOR").is_none(),
+            width: is_terminal.then(terminal_width).flatten(),
         }
     }
 
@@ -73,4 +76,16 @@ impl Style {
             (false, true) => ("`- ", "   "),
         }
     }
+}
+
+/// The width of the terminal that stdout is.
+#[cfg(unix)]
+fn terminal_width() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
+    (size.ws_col > 0).then(|| size.ws_col.into())
+}
+
+#[cfg(not(unix))]
+fn terminal_width() -> Option<usize> {
+    None
 }

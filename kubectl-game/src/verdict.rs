@@ -2,13 +2,16 @@
 //! code for scripts.
 
 pub mod hooks;
+mod troubles;
 
-use gamekeeper_core::api::{CanaryStep, ConditionType, PauseReason, Reason};
+use gamekeeper_core::advice::{Advice, advice};
+use gamekeeper_core::api::{Actor, CanaryStep, ConditionType, PauseReason, Reason};
 use gamekeeper_core::observed::time::duration;
 use jiff::Timestamp;
 use kube::ResourceExt;
 
 use self::hooks::{failed_hooks, running_hooks};
+use self::troubles::{broken_hooks, moves, spoils_canary, troubles};
 use crate::age::span;
 use crate::game::Game;
 use crate::scene::Scene;
@@ -33,24 +36,13 @@ pub struct Verdict {
     pub word: &'static str,
     pub sentence: String,
     /// What a user can do about it.
-    pub fix: Option<String>,
+    pub commands: Vec<Advice>,
     /// Further reasons.
     pub also: Vec<String>,
     /// Whether the rollout is complete, but a user's pause holds back the next one.
     pub holds_next: bool,
     /// What it waits for, or why it has stopped; what needs a user comes first.
     pub causes: Vec<Finding>,
-}
-
-/// Who has to act before a rollout continues.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Acts {
-    /// A user.
-    You,
-    /// The game server, whose hook has yet to allow something.
-    Game,
-    /// Nobody: the operator continues by itself.
-    Nobody,
 }
 
 impl Verdict {
@@ -71,6 +63,16 @@ impl Verdict {
         }
     }
 
+    /// What a user can do, one command to a line.
+    pub fn advice(&self) -> Vec<String> {
+        self.commands.iter().map(Advice::sentence).collect()
+    }
+
+    /// What a user can do, in a line.
+    pub fn fix(&self) -> Option<String> {
+        in_a_line(&self.commands)
+    }
+
     /// Exit code of `status`.
     pub fn exit_code(&self) -> u8 {
         match self.end {
@@ -87,28 +89,36 @@ pub struct Finding {
     pub end: End,
     pub word: &'static str,
     pub sentence: String,
-    pub fix: Option<String>,
+    /// What a user can do about it.
+    pub commands: Vec<Advice>,
     /// Since when, as far as that is known.
     pub since: Option<Timestamp>,
     /// When it ends by itself, if that is known.
     pub until: Option<Timestamp>,
-    pub acts: Acts,
+    /// Who can change it.
+    pub actor: Actor,
     /// The pods that it is about, if it is about particular pods.
     pub pods: Vec<String>,
 }
 
 impl Finding {
     fn new(end: End, word: &'static str, sentence: impl Into<String>) -> Self {
-        let acts = match end {
-            End::Stopped => Acts::You,
-            End::Done | End::InProgress => Acts::Nobody,
+        let actor = match end {
+            End::Stopped => Actor::User,
+            End::Done | End::InProgress => Actor::Nobody,
         };
-        let (fix, since, until, pods) = (None, None, None, Vec::new());
-        Finding { end, word, sentence: sentence.into(), fix, since, until, acts, pods }
+        let (since, until, pods) = (None, None, Vec::new());
+        let (sentence, commands) = (sentence.into(), Vec::new());
+        Finding { end, word, sentence, commands, since, until, actor, pods }
     }
 
-    fn with_fix(self, fix: impl Into<String>) -> Self {
-        Finding { fix: Some(fix.into()), ..self }
+    fn with_commands(self, commands: impl IntoIterator<Item = Advice>) -> Self {
+        Finding { commands: commands.into_iter().collect(), ..self }
+    }
+
+    /// What a user can do, in a line.
+    pub fn fix(&self) -> Option<String> {
+        in_a_line(&self.commands)
     }
 
     fn since(self, since: Option<Timestamp>) -> Self {
@@ -118,6 +128,11 @@ impl Finding {
     fn about(self, pods: Vec<String>) -> Self {
         Finding { pods, ..self }
     }
+}
+
+fn in_a_line(commands: &[Advice]) -> Option<String> {
+    let commands: Vec<String> = commands.iter().map(Advice::sentence).collect();
+    (!commands.is_empty()).then(|| commands.join("; "))
 }
 
 /// What happens to the pods of a workload that is being deleted.
@@ -131,13 +146,15 @@ fn deleting(game: &Game) -> Finding {
         _ => format!("{} guarded pods wait for their hooks", waiting(protection)),
     };
     let sentence = format!("will be deleted once its pods are; {pods}");
-    let release = format!("skip the hooks with: kubectl game release {}", game.short_name());
+    let release = game
+        .subject()
+        .game("to end all its matches now", &format!("release {}", game.short_name()));
     let waiting = protection.waiting.iter();
     let finding = Finding::new(End::InProgress, "Deleting", sentence)
         .about(waiting.map(|it| it.pod_name.clone()).collect());
     match protection.waiting.is_empty() {
         true => finding,
-        false => finding.with_fix(release),
+        false => finding.with_commands([game.subject().hooks(), release]),
     }
 }
 
@@ -151,32 +168,42 @@ pub fn judge(scene: &Scene, now: Timestamp) -> Verdict {
     } else if !game.is_observed() {
         findings.push(unobserved(game));
     } else if game.status.true_condition(ConditionType::Ready).is_some() {
+        findings.extend(moves(scene));
+        findings.extend(troubles(game));
+        let waits = !findings.is_empty();
         findings.push(Finding::new(End::Done, "Complete", done(game)));
-        if game.is_paused_by_user() {
+        if waits {
+            findings.sort_by_key(|finding| std::cmp::Reverse(finding.end));
+        } else if game.is_paused_by_user() {
             findings.push(pause_of_next_rollout(game));
         }
         findings.extend(upkeep(game));
+        findings.extend(broken_hooks(game));
     } else {
         findings.extend(pause(scene, now));
         findings.extend(failures(game));
         findings.extend(upkeep(game));
-        findings.extend(failed_hooks(scene));
+        findings.extend(failed_hooks(scene, now));
         findings.extend(running_hooks(scene));
+        findings.extend(troubles(game));
         // Findings that wait for a user come first.
         findings.sort_by_key(|finding| std::cmp::Reverse(finding.end));
+        spoils_canary(game, &mut findings);
+    }
+    if findings.is_empty() {
+        let cause = game.status.causes.first();
+        let commands = cause.map(|cause| advice(cause, &game.subject())).unwrap_or_default();
+        let updating = Finding::new(End::InProgress, "Updating", progress(game));
+        findings.push(updating.with_commands(commands));
     }
     let ready = game.status.condition(ConditionType::Ready);
-    let since = ready.map(|it| it.last_transition_time.0);
-    if findings.is_empty() {
-        findings.push(Finding::new(End::InProgress, "Updating", progress(game)));
-    }
     let first = &mut findings[0];
-    first.since = first.since.or(since);
+    first.since = first.since.or(ready.map(|it| it.last_transition_time.0));
     Verdict {
         end: first.end,
         word: first.word,
         sentence: first.sentence.clone(),
-        fix: first.fix.clone(),
+        commands: first.commands.clone(),
         holds_next: first.end == End::Done && game.is_paused_by_user(),
         also: findings.iter().skip(1).map(|finding| finding.sentence.clone()).collect(),
         causes: findings,
@@ -187,8 +214,8 @@ pub fn judge(scene: &Scene, now: Timestamp) -> Verdict {
 fn pause_of_next_rollout(game: &Game) -> Finding {
     let sentence = format!(
         "paused by a user (spec.updateStrategy.paused is true): the next template change waits; resume \
-         with: kubectl game resume {}",
-        game.short_name()
+         with: {}",
+        game.command("resume")
     );
     Finding::new(End::Done, "Paused", sentence)
 }
@@ -199,7 +226,7 @@ fn unobserved(game: &Game) -> Finding {
         game.generation, game.status.observed_generation
     );
     Finding::new(End::InProgress, "Unseen", sentence)
-        .with_fix("if this persists, check that gamekeeper is running")
+        .with_commands([game.subject().game("if this persists, check the operator with", "doctor")])
 }
 
 fn done(game: &Game) -> String {
@@ -269,9 +296,8 @@ fn pause(scene: &Scene, now: Timestamp) -> Option<Finding> {
     let Some(held) = game.status.pause_conditions.first() else {
         let sentence = "paused by a user (spec.updateStrategy.paused is true)";
         return game.paused.then(|| {
-            let resume = format!("kubectl game resume {}", game.short_name());
             Finding::new(End::Stopped, "Paused", sentence)
-                .with_fix(format!("continue with: {resume}"))
+                .with_commands([game.subject().resume("continue with")])
         });
     };
     let elapsed = span(now.duration_since(held.start_time.0).as_secs());
@@ -291,7 +317,6 @@ fn pause(scene: &Scene, now: Timestamp) -> Option<Finding> {
 fn at_pause_step(game: &Game, began: Timestamp, now: Timestamp) -> Finding {
     let index = game.step_index().unwrap_or(0);
     let length = game.step().and_then(|(_, step)| step.pause.as_ref()?.duration.as_ref());
-    let resume = format!("kubectl game resume {}", game.short_name());
     match length.and_then(duration) {
         Some(length) => {
             let end = began.checked_add(length).unwrap_or(began);
@@ -299,15 +324,16 @@ fn at_pause_step(game: &Game, began: Timestamp, now: Timestamp) -> Finding {
             let until = Some(end);
             let end = end.round(jiff::Unit::Second).unwrap_or(end);
             let sentence = format!("canary step {index} is paused until {end}, {left} from now");
-            let finding = Finding::new(End::InProgress, "Paused", sentence);
-            Finding { until, ..finding }.with_fix(format!("continue immediately with: {resume}"))
+            let finding = Finding::new(End::InProgress, "Paused", sentence)
+                .with_commands([game.subject().resume("continue immediately with")]);
+            Finding { until, ..finding }
         }
         None => {
             let elapsed = span(now.duration_since(began).as_secs());
             let sentence =
                 format!("canary step {index} is paused until resumed, for {elapsed} so far");
             Finding::new(End::Stopped, "Paused", sentence)
-                .with_fix(format!("continue with: {resume}"))
+                .with_commands([game.subject().resume("continue with")])
         }
     }
 }
@@ -325,10 +351,12 @@ fn at_hook_step(scene: &Scene, elapsed: &str) -> Finding {
     let sentence = format!(
         "canary step {index} has been paused for {elapsed}, because its hook {name} {ended}"
     );
-    let workload = game.short_name();
-    Finding::new(End::Stopped, "Paused", sentence).with_fix(format!(
-        "continue anyway with: kubectl game resume {workload}; roll back with: kubectl game undo {workload}"
-    ))
+    let subject = game.subject();
+    Finding::new(End::Stopped, "Paused", sentence).with_commands([
+        subject.resume("continue anyway with"),
+        subject.undo(),
+        subject.retry("run it again with", "Step"),
+    ])
 }
 
 fn failures(game: &Game) -> Vec<Finding> {
@@ -339,7 +367,10 @@ fn failures(game: &Game) -> Vec<Finding> {
         let (reason, message) = (&condition.reason, &condition.message);
         let sentence = format!("{subject} is blocked ({reason}): {message}");
         let since = Some(condition.last_transition_time.0);
-        Some(Finding::new(End::Stopped, "Blocked", sentence).since(since))
+        let cause = game.status.causes.iter().find(|it| it.reason == *reason);
+        let commands = cause.map(|cause| advice(cause, &game.subject())).unwrap_or_default();
+        let finding = Finding::new(End::Stopped, "Blocked", sentence).since(since);
+        Some(finding.with_commands(commands))
     });
     findings.collect()
 }

@@ -16,8 +16,11 @@ use files::Unreadable;
 #[derive(Args, Clone, Debug)]
 pub struct Options {
     /// Files, or directories with *.yaml, *.yml and *.json files; - reads standard input.
-    #[arg(required = true)]
+    #[arg(required_unless_present = "filename")]
     pub files: Vec<PathBuf>,
+    /// The same, as an option.
+    #[arg(short, long, value_name = "FILE")]
+    pub filename: Vec<PathBuf>,
     /// Treat warnings as errors.
     #[arg(long)]
     pub strict: bool,
@@ -53,7 +56,8 @@ pub fn run(options: &Options) -> u8 {
 }
 
 fn diagnose(options: &Options) -> Result<Vec<Diagnostic>, LintError> {
-    Ok(check(&files::read(&options.files)?)?)
+    let files: Vec<PathBuf> = options.files.iter().chain(&options.filename).cloned().collect();
+    Ok(check(&files::read(&files)?)?)
 }
 
 fn exit_code(diagnostics: &[Diagnostic], strict: bool) -> u8 {

@@ -104,7 +104,8 @@ fn promotable(game: &Game) -> Result<(usize, &CanaryStep), Error> {
     let name = game.short_name();
     if !game.is_observed() {
         return refuse(format!(
-            "the operator has not observed the latest {name} yet: see kubectl game status {name}"
+            "the operator has not observed the latest {name} yet: see {}",
+            game.command("status")
         ));
     }
     let Some((index, step)) = game.step().filter(|_| game.is_rolling()) else {
@@ -112,7 +113,8 @@ fn promotable(game: &Game) -> Result<(usize, &CanaryStep), Error> {
     };
     if game.is_paused_by_user() {
         return refuse(format!(
-            "{name} is paused by a user, not by canary step {index}: continue with kubectl game resume {name}"
+            "{name} is paused by a user, not by canary step {index}: continue with {}",
+            game.command("resume")
         ));
     }
     Ok((index, step))

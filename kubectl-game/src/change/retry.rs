@@ -1,13 +1,14 @@
-//! `retry`: runs failed hooks of pods again.
+//! `retry`: runs failed hooks of pods, or that of the canary step, again.
 
-use gamekeeper_core::api::HookRun;
-use gamekeeper_core::api::names::HookPoint;
+use gamekeeper_core::api::PauseReason;
+use gamekeeper_core::api::names::{HookPoint, RETRY_ANNOTATION};
+use gamekeeper_core::workload::Retry;
 
 use super::{Change, set};
 use crate::error::{Error, refuse};
 use crate::scene::Scene;
 
-/// Requests a retry of the failed hooks of pods, at one hook point or at all hook points.
+/// Requests a retry of failed hooks, at one hook point or at all hook points.
 pub fn retry(scene: &Scene, point: Option<HookPoint>) -> Result<Change, Error> {
     let game = &scene.game;
     let mut after = game.object.clone();
@@ -27,6 +28,13 @@ pub fn retry(scene: &Scene, point: Option<HookPoint>) -> Result<Change, Error> {
             retried.push(format!("{failed} {} hook{s}", hook_point.as_str()));
         }
     }
+    if point.is_none_or(|point| point == HookPoint::Step) && is_paused_by_hook(scene) {
+        let annotation = game.object["metadata"]["annotations"][RETRY_ANNOTATION].as_str();
+        let current = annotation.map(str::to_owned);
+        let path = ["metadata", "annotations", RETRY_ANNOTATION];
+        set(&mut after, &path, Retry::of_step(game.generation, current.as_ref()));
+        retried.push(format!("the hook of canary step {}", game.step_index().unwrap_or(0)));
+    }
     if retried.is_empty() {
         return nothing_failed(scene, point);
     }
@@ -37,15 +45,21 @@ pub fn retry(scene: &Scene, point: Option<HookPoint>) -> Result<Change, Error> {
     Ok(Change::new(after, outcome))
 }
 
+/// Whether the rollout is paused because the hook of its canary step was not successful.
+fn is_paused_by_hook(scene: &Scene) -> bool {
+    let pause = scene.game.status.pause_conditions.first();
+    pause.is_some_and(|it| it.reason == PauseReason::PausedByStepBasedHook)
+}
+
 fn nothing_failed<T>(scene: &Scene, point: Option<HookPoint>) -> Result<T, Error> {
     let name = scene.game.short_name();
-    let is_failed_step =
-        |run: &HookRun| scene.point(run) == Some(HookPoint::Step) && run.phase().has_failed();
-    if point.is_none() && scene.runs.iter().any(is_failed_step) {
-        return refuse(format!(
-            "the failed hook belongs to a canary step, which is not retried: continue anyway with kubectl game resume {name}, or roll back with kubectl game undo {name}"
-        ));
-    }
-    let point = point.map_or_else(String::new, |point| format!("{} ", point.as_str()));
-    refuse(format!("no {point}hook of a pod of {name} has failed: nothing to retry"))
+    refuse(match point {
+        Some(HookPoint::Step) => {
+            format!("{name} is not paused by the hook of a canary step: nothing to retry")
+        }
+        Some(point) => {
+            format!("no {} hook of a pod of {name} has failed: nothing to retry", point.as_str())
+        }
+        None => format!("no hook of {name} has failed: nothing to retry"),
+    })
 }

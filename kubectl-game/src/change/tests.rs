@@ -1,6 +1,7 @@
 //! Tests of the changes that commands decide on, and of refusals.
 
-use gamekeeper_core::api::names::HookPoint;
+use gamekeeper_core::api::names::{HookPoint, ROLLED_BACK_ANNOTATION};
+use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use super::Change;
@@ -116,7 +117,7 @@ fn a_full_promotion_applies_only_to_the_current_rollout() {
 fn undo_goes_back_to_the_stable_revision() {
     let scene = paused_canary();
     let (outcome, patch) = outcome_and_patch(&scene, undo(&scene, None));
-    assert_eq!(outcome, "rolled back to revision 1");
+    assert_eq!(outcome, "rolled back to revision 1 (game:v1, log:v1)");
     assert!(
         patch.as_array().is_some_and(
             |it| it.contains(&replace("/spec/template/spec/containers/0/image", "game:v1")[0])
@@ -139,7 +140,8 @@ fn undo_lists_the_known_revisions() {
     assert_eq!(refused(undo(&scene, Some(7))), "gd/game has no revision 7; its revisions are 1, 2");
     assert_eq!(
         refused(undo(&stateful_set(), None)),
-        "gsts/world has no earlier revision to roll back to"
+        "gsts/world has no earlier revision to roll back to that was ever stable: choose one with --to-revision; see \
+         kubectl game history gsts/world -n prod"
     );
 }
 
@@ -150,14 +152,46 @@ fn undo_needs_a_revision_while_the_operator_has_not_observed_the_spec() {
     assert_eq!(
         refused(undo(&complete, None)),
         "the operator has not observed the latest gd/game yet, so the previous revision is not known: wait until it has \
-         (see kubectl game status gd/game), or choose one with --to-revision"
+         (see kubectl game status gd/game -n prod), or choose one with --to-revision"
     );
     let (outcome, _) = outcome_and_patch(&complete, undo(&complete, Some(2)));
-    assert_eq!(outcome, "rolled back to revision 2");
+    assert!(outcome.starts_with("rolled back to revision 2 ("), "{outcome}");
     // During a rollout, the stable revision does not depend on the latest change.
     let rolling = patched(paused_canary(), generation);
     let (outcome, _) = outcome_and_patch(&rolling, undo(&rolling, None));
-    assert_eq!(outcome, "rolled back to revision 1");
+    assert_eq!(outcome, "rolled back to revision 1 (game:v1, log:v1)");
+}
+
+/// `failed_pod_hook`, whose rollout is complete, with revisions that were stable before.
+fn stable_before(revisions: &[&str]) -> Scene {
+    patched(failed_pod_hook(), json!({"status": {"earlierStableRevisions": revisions}}))
+}
+
+#[test]
+fn undo_goes_back_to_what_was_stable_and_not_to_what_never_was() {
+    let scene = stable_before(&[]);
+    let other = scene.revisions.iter().find(|it| !scene.role(&it.name_any()).contains("current"));
+    let other = other.expect("another revision").name_any();
+    let message = refused(undo(&scene, None));
+    assert!(message.contains("that was ever stable"), "{message}");
+    assert!(message.ends_with("see kubectl game history gd/game -n prod"), "{message}");
+    let scene = stable_before(&["game-gone", &other]);
+    let (outcome, patch) = outcome_and_patch(&scene, undo(&scene, None));
+    assert!(outcome.starts_with("rolled back to revision "), "{outcome}");
+    let annotation = format!("{patch}");
+    assert!(annotation.contains("rolled-back") && annotation.contains(&other), "{patch}");
+}
+
+#[test]
+fn an_undo_is_not_undone() {
+    let scene = stable_before(&["game-old", "game-new"]);
+    let update = scene.game.status.update_revision.clone();
+    let annotations = json!({ROLLED_BACK_ANNOTATION: update});
+    let scene = patched(scene, json!({"metadata": {"annotations": annotations}}));
+    let message = refused(undo(&scene, None));
+    assert!(message.contains("an undo is not undone"), "{message}");
+    let number = scene.revisions[0].revision;
+    assert!(undo(&scene, Some(number)).is_ok());
 }
 
 #[test]
@@ -237,5 +271,15 @@ fn retry_is_requested_for_failed_hooks() {
     let scene = failed_pod_hook();
     let message = refused(retry(&scene, Some(HookPoint::PreInplace)));
     assert_eq!(message, "no PreInplace hook of a pod of gd/game has failed: nothing to retry");
-    assert!(refused(retry(&failed_step(), None)).contains("kubectl game resume gd/game"));
+    let retry_of_step = json!([{
+        "op": "add", "path": "/metadata/annotations/gamekeeper.tkex.tencent.com~1retry",
+        "value": r#"{"generation":3,"points":["Step"]}"#,
+    }]);
+    for point in [None, Some(HookPoint::Step)] {
+        let (outcome, patch) = outcome_and_patch(&failed_step(), retry(&failed_step(), point));
+        assert_eq!(outcome, "retried: the hook of canary step 4");
+        assert_eq!(patch, retry_of_step);
+    }
+    let message = refused(retry(&failed_pod_hook(), Some(HookPoint::Step)));
+    assert!(message.ends_with("nothing to retry"), "{message}");
 }

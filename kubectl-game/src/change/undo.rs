@@ -1,17 +1,20 @@
 //! `undo`: rolls back to an earlier pod template.
 //!
-//! During a rollout, the default is the stable template: the operator returns all pods to it without steps. A
-//! rollback to any other template is an ordinary rollout.
+//! During a rollout, the default is the stable template: the operator returns all pods to it without steps. Otherwise it
+//! is the last one that was stable before. A rollback to any other template is an ordinary rollout. An undo is not undone:
+//! that would bring back what it was to get rid of.
 
+use gamekeeper_core::api::names::ROLLED_BACK_ANNOTATION;
 use gamekeeper_core::revision::canonical;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::ResourceExt;
 
 use super::{Change, set};
 use crate::error::{Error, refuse};
+use crate::game::Game;
 use crate::scene::{Scene, template_of};
 
-/// Rolls back to a revision; by default, to the stable one during a rollout, and to the previous one otherwise.
+/// Rolls back to a revision; by default, to the stable one during a rollout, and to the last stable one before otherwise.
 pub fn undo(scene: &Scene, to_revision: Option<i64>) -> Result<Change, Error> {
     let game = &scene.game;
     let revision = match to_revision {
@@ -19,7 +22,6 @@ pub fn undo(scene: &Scene, to_revision: Option<i64>) -> Result<Change, Error> {
         _ => previous(scene)?,
     };
     let number = revision.revision;
-    let name = game.short_name();
     let template = template_of(revision).ok_or_else(|| {
         let revision = revision.name_any();
         Error::Unexpected(format!("revision {number} ({revision}) contains no pod template"))
@@ -30,20 +32,24 @@ pub fn undo(scene: &Scene, to_revision: Option<i64>) -> Result<Change, Error> {
         return Ok(Change::new(game.object.clone(), outcome));
     }
     let mut after = game.object.clone();
+    let images = Game::images_of(&template).join(", ");
     set(&mut after, &["spec", "template"], template);
+    let path = ["metadata", "annotations", ROLLED_BACK_ANNOTATION];
+    set(&mut after, &path, revision.name_any());
     let is_stable = revision.name_any() == game.status.canary.revision;
     let note = if game.is_paused_by_user() {
-        Some(format!(
-            "it is paused by a user: no pod is updated until you run kubectl game resume {name}"
-        ))
+        let resume = game.command("resume");
+        Some(format!("it is paused by a user: no pod is updated until you run {resume}"))
     } else if is_stable || game.steps.is_empty() {
         None
     } else {
-        Some(format!(
-            "this is a rollout with canary steps: follow it with kubectl game tree {name} -w"
-        ))
+        let follow = game.command("tree -w");
+        Some(format!("this is a rollout with canary steps: follow it with {follow}"))
     };
-    Ok(Change { note, ..Change::new(after, format!("rolled back to revision {number}")) })
+    Ok(Change {
+        note,
+        ..Change::new(after, format!("rolled back to revision {number} ({images})"))
+    })
 }
 
 /// The revision with this number.
@@ -61,22 +67,41 @@ pub fn revision_numbered(scene: &Scene, number: i64) -> Result<&ControllerRevisi
 fn previous(scene: &Scene) -> Result<&ControllerRevision, Error> {
     let game = &scene.game;
     let (status, name) = (&game.status, game.short_name());
-    let mut revisions = scene.revisions.iter();
-    let found = if game.is_rolling() {
-        revisions.find(|it| it.name_any() == status.canary.revision)
-    } else if game.is_observed() {
-        revisions.find(|it| it.name_any() != status.update_revision)
-    } else {
-        return refuse(unknown_previous(&name));
-    };
-    found.map_or_else(|| refuse(format!("{name} has no earlier revision to roll back to")), Ok)
+    let find = |name: &str| scene.revisions.iter().find(|it| it.name_any() == name);
+    if game.is_rolling() {
+        let stable = find(&status.canary.revision);
+        return stable.map_or_else(|| refuse(no_stable(game)), Ok);
+    }
+    if !game.is_observed() {
+        return refuse(unknown_previous(&name, &game.options));
+    }
+    let rolled_back = game.object["metadata"]["annotations"][ROLLED_BACK_ANNOTATION].as_str();
+    if rolled_back == Some(status.update_revision.as_str()) {
+        let number = find(&status.update_revision).map_or(0, |it| it.revision);
+        return refuse(format!(
+            "{name} has just been rolled back to revision {number}, and an undo is not undone: choose a revision with \
+             --to-revision; see {}",
+            game.command("history")
+        ));
+    }
+    let mut earlier = status.earlier_stable_revisions.iter();
+    earlier.find_map(|name| find(name)).map_or_else(|| refuse(no_stable(game)), Ok)
+}
+
+/// Why there is no revision to return to.
+fn no_stable(game: &Game) -> String {
+    format!(
+        "{} has no earlier revision to roll back to that was ever stable: choose one with --to-revision; see {}",
+        game.short_name(),
+        game.command("history")
+    )
 }
 
 /// Why there is no default before the operator has observed the latest change: if it is a new template, the update
 /// revision in the status is already the previous one.
-pub fn unknown_previous(name: &str) -> String {
+pub fn unknown_previous(name: &str, options: &str) -> String {
     format!(
         "the operator has not observed the latest {name} yet, so the previous revision is not known: wait until it has \
-         (see kubectl game status {name}), or choose one with --to-revision"
+         (see kubectl game status {name}{options}), or choose one with --to-revision"
     )
 }

@@ -6,7 +6,7 @@ use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
 use serde_json::Value;
 
-use super::{Cluster, read};
+use super::Cluster;
 use crate::change::Change;
 use crate::error::Error;
 use crate::game::Game;
@@ -66,7 +66,7 @@ impl Cluster {
         let patch = Patch::Json::<()>(patch);
         let workloads = self.workloads(game.kind, false);
         let write = async || workloads.patch(&game.name, &params, &patch).await;
-        read(game.kind, self.send(write).await?)
+        self.read(game.kind, self.send(write).await?)
     }
 
     /// Changes a pod with a merge patch, which is computed again if another client has changed the pod in the meantime.

@@ -175,7 +175,7 @@ impl History {
         let stable =
             revisions.clone().find(|it| is_rolling && it.name_any() == status.stable_revision);
         if stable.is_none() && !self.is_observed() {
-            return refuse(unknown_previous(&name));
+            return refuse(unknown_previous(&name, ""));
         }
         let found = stable.or_else(|| revisions.find(|it| it.name_any() != status.latest_revision));
         found.map_or_else(|| refuse(format!("{name} has no earlier revision to roll back to")), Ok)

@@ -189,7 +189,7 @@ fn a_set_with_its_workloads_and_pods() {
 
 #[test]
 fn pods_that_are_not_updated_are_shown_first() {
-    let style = Style { symbols: true, color: false };
+    let style = Style { symbols: true, ..Style::PLAIN };
     insta::assert_snapshot!(tree(&scene(set(json!({})), pods()), 2, style, now()));
 }
 
@@ -289,7 +289,8 @@ fn programs_get_the_state_as_fields() {
         data(&set, &judge(&set)),
         json!({
             "kind": "SidecarSet", "name": "log", "end": "UnderWay", "status": "Updating",
-            "message": "2 of 4 pods have the newest containers", "also": [], "fix": null, "exitCode": 3,
+            "message": "2 of 4 pods have the newest containers", "also": [], "fix": null, "commands": [],
+            "exitCode": 3,
         })
     );
 }

@@ -45,8 +45,8 @@ fn head(set: &Set, verdict: &Verdict, style: Style, now: Timestamp) -> String {
     let word = format!("{}{}", style.mark(verdict.tone()), verdict.word);
     page.row("Status", &[(verdict.tone(), word)]);
     page.row("", &plain(&verdict.sentence));
-    if let Some(fix) = &verdict.fix {
-        page.row("", &plain(fix));
+    for command in verdict.advice() {
+        page.row("", &plain(command));
     }
     for condition in set.unexpected_conditions() {
         let tone = match condition.status.as_str() {

@@ -1,5 +1,6 @@
 //! The state of the update of a SidecarSet's pods, according to the set's status.
 
+use gamekeeper_core::advice::Advice;
 use gamekeeper_core::api::ConditionType;
 
 use super::set::Set;
@@ -8,7 +9,7 @@ use crate::verdict::{End, Verdict};
 
 /// Judges the update.
 pub fn judge(set: &Set) -> Verdict {
-    let (end, word, sentence, fix) = state(set);
+    let (end, word, sentence, commands) = state(set);
     let also = match word {
         "Deleting" | "Unseen" => Vec::new(),
         _ => set
@@ -17,11 +18,12 @@ pub fn judge(set: &Set) -> Verdict {
             .map(|it| format!("{} {}: {}", it.type_, it.reason, it.message))
             .collect(),
     };
-    Verdict { end, word, sentence, fix, also, holds_next: false, causes: Vec::new() }
+    let commands = commands.into_iter().collect();
+    Verdict { end, word, sentence, commands, also, holds_next: false, causes: Vec::new() }
 }
 
 /// What happens without further action by a user, as one word and as a sentence, and what a user can do.
-fn state(set: &Set) -> (End, &'static str, String, Option<String>) {
+fn state(set: &Set) -> (End, &'static str, String, Option<Advice>) {
     let name = short_name(set.name());
     if set.is_deleting() {
         let sentence = "is being deleted; running pods keep their sidecars".to_owned();
@@ -40,8 +42,8 @@ fn state(set: &Set) -> (End, &'static str, String, Option<String>) {
             set.generation(),
             status.observed_generation
         );
-        let fix = "if this persists, check that gamekeeper is running and serves SidecarSets";
-        return (End::InProgress, "Unseen", sentence, Some(fix.to_owned()));
+        let purpose = "if this persists, check that gamekeeper serves SidecarSets with";
+        return (End::InProgress, "Unseen", sentence, Some(game(purpose, "doctor")));
     };
     let sentence = progressing.message.clone();
     match progressing.reason.as_str() {
@@ -54,15 +56,20 @@ fn state(set: &Set) -> (End, &'static str, String, Option<String>) {
             (End::InProgress, "Waiting", format!("{sentence}; {why}"), None)
         }
         "Paused" => {
-            let fix = format!("continue with: kubectl game resume {name}");
-            (End::Stopped, "Paused", sentence, Some(fix))
+            let resume = game("continue with", &format!("resume {name}"));
+            (End::Stopped, "Paused", sentence, Some(resume))
         }
         "NotInPlace" => {
-            let fix = "recreate the pods of a workload, after their hooks, with: kubectl game restart WORKLOAD";
-            (End::Stopped, "Blocked", sentence, Some(fix.to_owned()))
+            let purpose = "recreate the pods of a workload, after their hooks, with";
+            (End::Stopped, "Blocked", sentence, Some(game(purpose, "restart WORKLOAD")))
         }
         "Refused" | "FailedRevision" => (End::Stopped, "Blocked", sentence, None),
         "WaitsForWorkload" => (End::InProgress, "Waiting", sentence, None),
         _ => (End::InProgress, "Updating", sentence, None),
     }
+}
+
+/// A command of the plugin. SidecarSets have no namespace.
+pub fn game(purpose: &'static str, command: &str) -> Advice {
+    Advice { purpose, command: format!("kubectl game {command}") }
 }

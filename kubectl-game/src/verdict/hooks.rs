@@ -1,17 +1,19 @@
 //! The hooks of pods and steps that block a rollout, and those that it waits for.
 
 use gamekeeper_core::api::names::HookPoint;
-use gamekeeper_core::api::{HookRun, PodHookCondition};
+use gamekeeper_core::api::{Actor, HookRun, PodHookCondition};
 use gamekeeper_core::text::counted;
+use jiff::Timestamp;
 use kube::ResourceExt;
 
-use super::{Acts, End, Finding};
+use super::{End, Finding};
+use crate::age::span;
 use crate::scene::Scene;
 use crate::view::run::summary;
 
 /// Pods whose hook ended without success. They wait for a user, except for a PreDelete hook of guarded pods, which the
 /// operator runs again.
-pub(super) fn failed_hooks(scene: &Scene) -> Vec<Finding> {
+pub(super) fn failed_hooks(scene: &Scene, now: Timestamp) -> Vec<Finding> {
     let blocked = scene.game.status.blocked_pods().into_iter();
     let finding = |(point, pods): (HookPoint, &[PodHookCondition])| {
         let first = pods.first()?;
@@ -33,26 +35,37 @@ pub(super) fn failed_hooks(scene: &Scene) -> Vec<Finding> {
             }
         };
         let pod = describe_pod(scene, point, first.pod_name.clone());
-        let workload = scene.game.short_name();
+        let subject = scene.game.subject();
+        let cause = scene
+            .game
+            .status
+            .causes
+            .iter()
+            .find(|it| it.point() == Some(point) && it.until.is_some());
         let point = point.as_str();
-        let retry = format!("kubectl game retry {workload} --point {point}");
         let ended = format!("its {point} hook{run} ended {}: {message}", first.phase);
         let names = pods.iter().map(|pod| pod.pod_name.clone()).collect();
         let since = pods.iter().map(|pod| pod.start_time.0).min();
         let finding = match is_run_again {
             true => {
-                let sentence = format!(
-                    "pod {pod} waits, because {ended}; the hook is run again automatically{more}"
+                let again = cause.and_then(|it| it.until.as_ref()).map(|at| at.0);
+                let left = again.map(|at| at.duration_since(now).as_secs()).filter(|it| *it > 0);
+                let when = left.map_or_else(
+                    || "automatically".to_owned(),
+                    |left| format!("automatically in {}", span(left)),
                 );
-                let release = format!("kubectl game release pod/{}", first.pod_name);
+                let sentence =
+                    format!("pod {pod} waits, because {ended}; the hook is run again {when}{more}");
                 let finding = Finding::new(End::InProgress, "Waiting", sentence);
-                Finding { acts: Acts::Game, ..finding }
-                    .with_fix(format!("run it immediately with: {retry}; skip it with: {release}"))
+                Finding { actor: Actor::Game, until: again, ..finding }.with_commands([
+                    subject.retry("run it immediately with", point),
+                    subject.release(&first.pod_name),
+                ])
             }
             false => {
                 let sentence = format!("pod {pod} is blocked, because {ended}{more}");
                 Finding::new(End::Stopped, "Blocked", sentence)
-                    .with_fix(format!("fix what it checks, then: {retry}"))
+                    .with_commands([subject.retry("fix what it checks, then", point)])
             }
         };
         Some(finding.since(since).about(names))
@@ -98,8 +111,11 @@ pub(super) fn running_hooks(scene: &Scene) -> Vec<Finding> {
             _ => runs.iter().map(|run| scene.subject(run)).collect(),
         };
         let starts = runs.iter().filter_map(|run| run.creation_timestamp());
-        let finding = Finding::new(End::InProgress, "Waiting", sentence);
-        Some(Finding { acts: Acts::Game, ..finding }.since(starts.map(|it| it.0).min()).about(pods))
+        let finding = Finding::new(End::InProgress, "Waiting", sentence)
+            .since(starts.map(|it| it.0).min())
+            .about(pods)
+            .with_commands([scene.game.subject().hooks()]);
+        Some(Finding { actor: Actor::Game, ..finding })
     };
     let points = std::iter::once(HookPoint::Step).chain(HookPoint::OF_PODS);
     points.filter_map(finding).collect()

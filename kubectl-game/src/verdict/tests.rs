@@ -1,5 +1,6 @@
 //! The verdicts on rollouts in all states.
 
+use gamekeeper_core::api::names::MOVE_ANNOTATION;
 use serde_json::{Value, json};
 
 use super::*;
@@ -10,8 +11,9 @@ use crate::fixture::{
 
 fn judged(scene: &Scene) -> (u8, String) {
     let verdict = judge(scene, now());
+    let fix = verdict.fix();
     let lines = [verdict.word.to_owned(), verdict.sentence];
-    let lines = lines.into_iter().chain(verdict.also).chain(verdict.fix);
+    let lines = lines.into_iter().chain(verdict.also).chain(fix);
     (verdict.end as u8, lines.collect::<Vec<_>>().join("\n"))
 }
 
@@ -100,11 +102,88 @@ fn each_reason_in_a_sentence() {
             ),
         ),
     ];
+    let scenes = scenes.into_iter().chain(troubles(&not_ready));
     let verdicts = scenes.map(|(name, scene)| {
         let (end, words) = judged(&scene);
         format!("{name} -> {end}\n{words}\n")
     });
-    insta::assert_snapshot!(verdicts.join("\n"));
+    insta::assert_snapshot!(verdicts.collect::<Vec<String>>().join("\n"));
+}
+
+/// A cause in a status.
+fn cause(reason: &str, message: &str, fields: Value) -> Value {
+    let mut cause = json!({
+        "reason": reason, "message": message, "actor": "User", "since": "2026-11-21T10:00:00Z",
+        "pods": ["game-aaaaa"], "podCount": 1,
+    });
+    for (key, value) in fields.as_object().into_iter().flatten() {
+        cause[key] = value.clone();
+    }
+    cause
+}
+
+/// Workloads whose pods do not start, run or end as they should.
+fn troubles(not_ready: &Value) -> Vec<(&'static str, Scene)> {
+    let image = cause(
+        "ImageNotPulled",
+        "container game of pod game-aaaaa cannot get its image game:typo: not found",
+        json!({"container": "game", "podCount": 3}),
+    );
+    let crash = cause(
+        "ContainerCrashing",
+        "container game of pod game-aaaaa keeps ending, last with exit code 1",
+        json!({"container": "game"}),
+    );
+    let finalizer = cause(
+        "PodHeldByFinalizer",
+        "pod world-1 is Terminating, and finalizer example.com/keep keeps it",
+        json!({"pods": ["world-1"]}),
+    );
+    let hook = cause(
+        "HookTemplateNotFound",
+        "the PreDelete hook cannot run when it is needed: HookTemplate \"idle\" does not exist",
+        json!({"pods": [], "podCount": 0, "hookPoint": "PreDelete"}),
+    );
+    let overdue = json!([{"type": "Progressing", "status": "False",
+        "reason": "ProgressDeadlineExceeded", "lastTransitionTime": "2026-11-21T10:00:00Z",
+        "message": "pod game-aaaaa has not become available within 600 s (spec.progressDeadlineSeconds): no"}]);
+    let unpaused = |status: Value| {
+        let spec = json!({"updateStrategy": {"paused": false}});
+        let mut status = status;
+        status["pauseConditions"] = json!([]);
+        patched(paused_canary(), json!({"spec": spec, "status": status}))
+    };
+    vec![
+        ("image", unpaused(json!({"conditions": not_ready, "causes": [image]}))),
+        ("deadline", unpaused(json!({"conditions": overdue, "causes": [image]}))),
+        ("crashing canary", patched(paused_canary(), json!({"status": {"causes": [crash]}}))),
+        ("finalizer", patched(stateful_set(), json!({"status": {"causes": [finalizer]}}))),
+        ("broken hook", patched(stateful_set(), json!({"status": {"causes": [hook]}}))),
+    ]
+}
+
+#[test]
+fn a_workload_whose_pod_is_to_be_moved_is_not_complete() {
+    let mut scene = stateful_set();
+    let annotation = (MOVE_ANNOTATION.to_owned(), "2026-11-21T10:04:00Z".to_owned());
+    scene.pods[1].annotations_mut().extend([annotation]);
+    let verdict = judge(&scene, now());
+    assert_eq!((verdict.word, verdict.exit_code()), ("Waiting", 3));
+    let name = scene.pods[1].name_any();
+    assert_eq!(verdict.sentence, format!("pod {name} is to be moved"));
+    assert_eq!(
+        verdict.commands[0].command,
+        format!("kubectl game move pod/{name} --cancel -n {}", scene.game.namespace)
+    );
+}
+
+#[test]
+fn commands_reach_the_cluster_that_was_asked() {
+    let mut scene = paused_canary();
+    scene.game.options.push_str(" --context live");
+    let verdict = judge(&scene, now());
+    let fix = "continue with: kubectl game resume gd/game -n prod --context live";
+    assert_eq!(verdict.fix().as_deref(), Some(fix));
 }
 
 #[test]

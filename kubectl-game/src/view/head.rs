@@ -4,7 +4,7 @@ use gamekeeper_core::api::{ContainerOrder, UpdateStrategyType as UpdateType, Whe
 
 use super::guard::Guard;
 use crate::game::Game;
-use crate::page::Page;
+use crate::page::{INDENT, Page};
 use crate::scene::Scene;
 use crate::style::{Style, Tone};
 use crate::verdict::{Verdict, name_of};
@@ -12,32 +12,33 @@ use crate::verdict::{Verdict, name_of};
 pub fn head(scene: &Scene, verdict: &Verdict, style: Style) -> String {
     let game = &scene.game;
     let mut page = Page::new(style);
-    let mut row = |label: &str, text: Text| page.row(label, &text);
-    row("Name", plain(game.full_name()));
-    row("Namespace", plain(&game.namespace));
+    page.row("Name", &plain(game.full_name()));
+    page.row("Namespace", &plain(&game.namespace));
     let word = format!("{}{}", style.mark(verdict.tone()), verdict.word);
-    row("Status", vec![(verdict.tone(), word)]);
-    row("", plain(&verdict.sentence));
+    page.row("Status", &[(verdict.tone(), word)]);
+    page.row("", &plain(&verdict.sentence));
     for also in &verdict.also {
-        row("", plain(format!("also: {also}")));
+        page.row("", &plain(format!("also: {also}")));
     }
-    if let Some(fix) = &verdict.fix {
-        row("", plain(fix));
+    for line in verdict.advice() {
+        // A command that is broken into lines could not be copied.
+        page.write(Tone::Plain, &" ".repeat(INDENT));
+        page.line(Tone::Plain, &line);
     }
-    row("Strategy", plain(strategy(game)));
+    page.row("Strategy", &plain(strategy(game)));
     if let Some(hooks) = hooks(game) {
-        row("Hooks", plain(hooks));
+        page.row("Hooks", &plain(hooks));
     }
     if let Some(guard) = Guard::of(game) {
-        row("Guard", vec![(guard.tone(), guard.sentence())]);
+        page.row("Guard", &[(guard.tone(), guard.sentence())]);
     }
     if !game.steps.is_empty() {
-        row("Steps", steps(scene, style));
+        page.row("Steps", &steps(scene, style));
     }
     if let Some(ordinals) = game.reserved_ordinals() {
-        row("Reserved", plain(format!("ordinals {ordinals}")));
+        page.row("Reserved", &plain(format!("ordinals {ordinals}")));
     }
-    row("Pods", plain(pods(game)));
+    page.row("Pods", &plain(pods(game)));
     page.text()
 }
 

@@ -5,15 +5,11 @@ use gamekeeper_core::api::{HookRun, MetricResult};
 use jiff::Timestamp;
 use kube::ResourceExt;
 
-use super::cut;
 use super::run::{last_measured, message, phase_cell};
 use crate::age::age;
 use crate::scene::Scene;
 use crate::style::Style;
 use crate::table::{Cell, Table};
-
-/// The maximum length of a message in a table; `-o yaml` shows all of it.
-const MAX_MESSAGE: usize = 120;
 
 const HEADINGS: [&str; 9] =
     ["HOOKRUN", "POINT", "ABOUT", "PHASE", "METRIC", "COUNT", "LAST", "AGE", "MESSAGE"];
@@ -88,7 +84,7 @@ fn line(
         measured.to_string().into(),
         metric.and_then(last_measured).unwrap_or_else(none).into(),
         age(run.creation_timestamp().as_ref(), now).into(),
-        cut(&message, MAX_MESSAGE).into(),
+        message.into(),
     ]
 }
 

@@ -11,11 +11,22 @@ use crate::table::{Cell, Table};
 use crate::verdict::judge;
 use crate::view::guard::Guard;
 
-pub fn list(scenes: &[Scene], all_namespaces: bool, style: Style, now: Timestamp) -> String {
+/// Which columns the table has.
+#[derive(Clone, Copy, Debug)]
+pub struct Columns {
+    pub namespace: bool,
+    /// What a workload waits for, in a sentence.
+    pub why: bool,
+    pub age: bool,
+    /// Whether there is a line of headings.
+    pub headings: bool,
+}
+
+pub fn list(scenes: &[Scene], columns: Columns, style: Style, now: Timestamp) -> String {
     let mut games = scenes.iter().map(|scene| &scene.game);
     let is_any_guarded = games.any(|game| Guard::of(game).is_some());
     let mut headings = Vec::new();
-    if all_namespaces {
+    if columns.namespace {
         headings.push("NAMESPACE");
     }
     headings.extend(["NAME", "STATUS", "STEP", "DESIRED"]);
@@ -23,22 +34,36 @@ pub fn list(scenes: &[Scene], all_namespaces: bool, style: Style, now: Timestamp
     if is_any_guarded {
         headings.extend(["GUARDED", "WAITING"]);
     }
-    headings.push("AGE");
+    if columns.age {
+        headings.push("AGE");
+    }
+    if columns.why {
+        headings.push("WHY");
+    }
     let mut table = Table::new(headings);
     for scene in scenes {
         let game = &scene.game;
         let mut line = Vec::new();
-        if all_namespaces {
+        if columns.namespace {
             line.push(Cell::from(game.namespace.as_str()));
         }
         line.extend(rollout(scene, now));
         if is_any_guarded {
             line.extend(guard(game));
         }
-        line.push(age(game.created.as_ref(), now).into());
+        if columns.age {
+            line.push(age(game.created.as_ref(), now).into());
+        }
+        if columns.why {
+            line.push(judge(scene, now).sentence.into());
+        }
         table.push(line);
     }
-    table.render(style)
+    let text = table.render(style);
+    match columns.headings {
+        true => text,
+        false => text.split_once('\n').map_or_else(String::new, |(_, lines)| lines.to_owned()),
+    }
 }
 
 fn rollout(scene: &Scene, now: Timestamp) -> [Cell; 8] {
@@ -75,18 +100,25 @@ pub fn step(game: &Game) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    const NARROW: Columns = Columns { namespace: false, why: false, age: true, headings: true };
+
     use crate::fixture::{failed_pod_hook, guarded, now, paused_canary, stateful_set, unenforced};
 
     #[test]
     fn both_kinds_in_one_table() {
         let scenes = [paused_canary(), failed_pod_hook(), stateful_set()];
-        insta::assert_snapshot!(list(&scenes, false, Style::PLAIN, now()));
-        insta::assert_snapshot!(list(&scenes, true, Style::PLAIN, now()));
+        insta::assert_snapshot!(list(&scenes, NARROW, Style::PLAIN, now()));
+        insta::assert_snapshot!(list(
+            &scenes,
+            Columns { namespace: true, ..NARROW },
+            Style::PLAIN,
+            now()
+        ));
     }
 
     #[test]
     fn guarded_workloads_show_how_many_pods_are_guarded_and_wait() {
         let scenes = [guarded(), unenforced(), stateful_set()];
-        insta::assert_snapshot!(list(&scenes, false, Style::PLAIN, now()));
+        insta::assert_snapshot!(list(&scenes, NARROW, Style::PLAIN, now()));
     }
 }

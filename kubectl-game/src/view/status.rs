@@ -24,17 +24,18 @@ pub fn status(game: &Game, verdict: &Verdict, style: Style) -> String {
 pub fn text(name: &str, verdict: &Verdict, notes: &[(Tone, String)], style: Style) -> String {
     let tone = verdict.tone();
     let mut page = Page::new(style);
-    page.write(Tone::Plain, &format!("{name}: "));
-    page.write(tone, &format!("{}{}", style.mark(tone), verdict.word));
-    page.line(Tone::Plain, &format!(": {}", verdict.sentence));
+    let mut column = page.wrapped(Tone::Plain, &format!("{name}: "), 0, 2);
+    column = page.wrapped(tone, &format!("{}{}", style.mark(tone), verdict.word), column, 2);
+    page.wrapped(Tone::Plain, &format!(": {}", verdict.sentence), column, 2);
+    page.end_line();
     for also in &verdict.also {
-        page.line(Tone::Plain, &format!("also: {also}"));
+        page.sentence(Tone::Plain, &format!("also: {also}"));
     }
     for (tone, note) in notes {
-        page.line(*tone, note);
+        page.sentence(*tone, note);
     }
-    if let Some(fix) = &verdict.fix {
-        page.line(Tone::Plain, fix);
+    for line in verdict.advice() {
+        page.line(Tone::Plain, &line);
     }
     page.text()
 }
@@ -53,6 +54,7 @@ pub fn data(game: &Game, verdict: &Verdict) -> Value {
     data["namespace"] = json!(game.namespace);
     data["name"] = json!(game.name);
     data["reservedOrdinals"] = json!(game.reserved);
+    data["causes"] = json!(game.status.causes);
     if let Some(guard) = Guard::of(game) {
         data["guard"] = guard.data();
     }
@@ -66,12 +68,16 @@ pub fn verdict_data(verdict: &Verdict) -> Value {
         End::InProgress => "UnderWay",
         End::Stopped => "Stopped",
     };
+    let commands = verdict.commands.iter();
+    let commands = commands.map(|it| json!({"purpose": it.purpose, "command": it.command}));
+    let commands: Vec<Value> = commands.collect();
     json!({
         "end": end,
         "status": verdict.word,
         "message": verdict.sentence,
         "also": verdict.also,
-        "fix": verdict.fix,
+        "fix": verdict.fix(),
+        "commands": commands,
         "exitCode": verdict.exit_code(),
     })
 }
@@ -81,6 +87,19 @@ mod tests {
     use super::*;
     use crate::fixture::{guarded, now, stateful_set, unenforced};
     use crate::verdict::judge;
+
+    #[test]
+    fn sentences_fit_a_terminal_and_commands_stay_whole() {
+        let scene = crate::fixture::failed_step();
+        let verdict = judge(&scene, now());
+        let style = Style { width: Some(80), ..Style::PLAIN };
+        let text = status(&scene.game, &verdict, style);
+        let is_too_long = |line: &&str| line.chars().count() > 80 && !line.contains("kubectl ");
+        let wide: Vec<&str> = text.lines().filter(is_too_long).collect();
+        assert!(wide.is_empty(), "{wide:#?}");
+        insta::assert_snapshot!(text);
+        insta::assert_snapshot!(status(&scene.game, &verdict, Style::PLAIN));
+    }
 
     #[test]
     fn the_guard_is_shown_only_if_pods_are_guarded() {

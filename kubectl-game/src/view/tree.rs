@@ -11,15 +11,12 @@ use kube::ResourceExt;
 
 use super::head::head;
 use super::run::{phase_cell, summary};
-use super::{cut, history, pod, sidecars};
+use super::{history, pod, sidecars};
 use crate::age::age;
 use crate::scene::{Scene, is_for_pod, revision_of};
 use crate::style::Style;
 use crate::table::{Cell, Table};
 use crate::verdict::{Verdict, judge};
-
-/// The maximum length of a string in the last column.
-const MAX_INFO: usize = 120;
 
 /// An object in a tree.
 pub struct Node {
@@ -45,7 +42,7 @@ pub fn tree(scene: &Scene, max_pods: usize, style: Style, now: Timestamp) -> Str
 pub fn render(root: &Node, style: Style) -> String {
     let mut table = Table::new(["NAME", "KIND", "STATUS", "AGE", "INFO"]);
     draw(root, "", "", style, &mut table);
-    table.render(style)
+    table.without_if_narrow("KIND", style).render(style)
 }
 
 fn draw(node: &Node, lead: &str, child_lead: &str, style: Style, table: &mut Table) {
@@ -54,7 +51,7 @@ fn draw(node: &Node, lead: &str, child_lead: &str, style: Style, table: &mut Tab
         node.kind.as_str().into(),
         node.state.clone(),
         node.age.as_str().into(),
-        cut(&node.info, MAX_INFO).into(),
+        node.info.as_str().into(),
     ]);
     for (index, child) in node.children.iter().enumerate() {
         let (branch, indent) = style.branch(index + 1 == node.children.len());
@@ -214,11 +211,25 @@ mod tests {
     };
     use crate::view::{hooks, list, status};
 
-    const SYMBOLS: Style = Style { symbols: true, color: false };
+    const ALL_COLUMNS: list::Columns =
+        list::Columns { namespace: true, why: true, age: true, headings: true };
+    const SYMBOLS: Style = Style { symbols: true, color: false, width: None };
 
     #[test]
     fn a_canary_at_its_pause() {
         insta::assert_snapshot!(tree(&paused_canary(), MAX_PODS, Style::PLAIN, now()));
+    }
+
+    #[test]
+    fn a_tree_fits_a_terminal_of_80_columns() {
+        let style = Style { width: Some(80), ..SYMBOLS };
+        for scene in [paused_canary(), failed_step(), guarded(), many_pods()] {
+            let shown = tree(&scene, MAX_PODS, style, now());
+            let wide = shown.lines().filter(|line| line.chars().count() > 80);
+            let wide: Vec<&str> = wide.filter(|line| !line.contains("kubectl game ")).collect();
+            assert!(wide.is_empty(), "{wide:#?}");
+        }
+        insta::assert_snapshot!(tree(&failed_step(), MAX_PODS, style, now()));
     }
 
     #[test]
@@ -331,7 +342,7 @@ mod tests {
             hooks::hooks(&scene, Style::PLAIN, time),
             history::history(&scene, Style::PLAIN, time),
             status::status(&scene.game, &verdict, Style::PLAIN),
-            list::list(std::slice::from_ref(&scene), true, Style::PLAIN, time),
+            list::list(std::slice::from_ref(&scene), ALL_COLUMNS, Style::PLAIN, time),
         ] {
             assert!(!text.contains(|it: char| it.is_control() && it != '\n'), "{text:?}");
             assert!(!text.lines().any(|line| line.starts_with("forged")), "{text}");

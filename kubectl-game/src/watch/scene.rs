@@ -9,7 +9,7 @@ use kube::runtime::reflector::Store;
 use kube::runtime::reflector::store::Writer;
 
 use super::{Events, Probe, Watch, Watched, config, copied, reflect};
-use crate::cluster::{Cluster, read, resource};
+use crate::cluster::{Cluster, resource};
 use crate::error::Error;
 use crate::game::Game;
 use crate::scene::Scene;
@@ -85,7 +85,7 @@ impl Watched for WatchedScene {
             return Ok(None);
         };
         Ok(Some(Scene::new(
-            read(self.game.kind, DynamicObject::clone(object))?,
+            self.cluster.read(self.game.kind, DynamicObject::clone(object))?,
             copied(&self.pods),
             copied(&self.runs),
             copied(&self.revisions),

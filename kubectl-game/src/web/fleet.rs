@@ -224,7 +224,7 @@ fn workload_row(scene: &Scene, now: Timestamp) -> Value {
     let (game, verdict) = (&scene.game, judge(scene, now));
     let status = &game.status;
     let guard = Guard::of(game);
-    let mut row = verdict_fields(&verdict, &game.namespace);
+    let mut row = verdict_fields(&verdict);
     row.extend([
         ("kind", json!(short(game.kind))),
         ("namespace", json!(game.namespace)),
@@ -249,7 +249,7 @@ fn set_row(set: &Set) -> Value {
             "since": it.last_transition_time.0.as_second(),
         })
     });
-    let mut row = verdict_fields(&verdict, "");
+    let mut row = verdict_fields(&verdict);
     row.extend([
         ("kind", json!(SIDECAR_SET_KINDS[0])),
         ("name", json!(set.name())),

@@ -1,5 +1,7 @@
 //! The sentence about a workload, and what surrounds it.
 
+use gamekeeper_core::advice::Advice;
+use gamekeeper_core::api::Actor;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
@@ -7,7 +9,7 @@ use serde_json::{Value, json};
 use crate::game::Game;
 use crate::scene::Scene;
 use crate::style::Tone;
-use crate::verdict::{Acts, End, Finding, Verdict, judge, name_of};
+use crate::verdict::{End, Finding, Verdict, judge, name_of};
 use crate::view::guard::Guard;
 use crate::view::head::{hooks, strategy};
 
@@ -27,39 +29,21 @@ pub fn tone_name(tone: Tone) -> &'static str {
     }
 }
 
-/// The commands in a text such as `continue with: kubectl game resume gd/x`, complete with the namespace, each after the
-/// words that lead to it.
-fn commands(text: &str, namespace: &str) -> Vec<(String, String)> {
-    const START: &str = "kubectl game ";
-    let mut found = Vec::new();
-    let mut rest = text;
-    while let Some(at) = rest.find(START) {
-        let lead = rest[..at].trim_start_matches([';', ',', ')', ' ']).trim_end();
-        let command = &rest[at..];
-        let end = command.find(['\n', ';', ',', ')']).unwrap_or(command.len());
-        let words = command[..end].trim_end();
-        let command_line = match namespace {
-            "" => words.to_owned(),
-            _ if words.contains(" -n ") => words.to_owned(),
-            namespace => format!("{words} -n {namespace}"),
-        };
-        found.push((lead.to_owned(), command_line));
-        rest = &command[end..];
-    }
-    found
+/// Commands as the page shows them: what each is for, and the command.
+fn commands(commands: &[Advice]) -> Vec<(String, &str)> {
+    commands.iter().map(|it| (format!("{}:", it.purpose), it.command.as_str())).collect()
 }
 
 /// The fields of a verdict.
-pub fn verdict_fields(verdict: &Verdict, namespace: &str) -> Vec<(&'static str, Value)> {
-    let fix = verdict.fix.as_deref().unwrap_or_default();
+pub fn verdict_fields(verdict: &Verdict) -> Vec<(&'static str, Value)> {
     let since = verdict.causes.first().and_then(|cause| cause.since);
     vec![
         ("word", json!(verdict.label())),
         ("tone", json!(tone_name(verdict.tone()))),
         ("sentence", json!(verdict.sentence)),
         ("also", json!(verdict.also)),
-        ("fix", json!(verdict.fix)),
-        ("commands", json!(commands(fix, namespace))),
+        ("fix", json!(verdict.fix())),
+        ("commands", json!(commands(&verdict.commands))),
         ("stopped", json!(verdict.end == End::Stopped)),
         ("since", json!(since.map(Timestamp::as_second))),
     ]
@@ -72,7 +56,7 @@ pub fn head(scene: &Scene, verdict: &Verdict) -> Value {
     let guard = Guard::of(game);
     // Without ages, the sentence changes only when the state does. Only then is it read aloud.
     let timeless = judge(scene, Timestamp::UNIX_EPOCH).sentence;
-    let fields = verdict_fields(verdict, &game.namespace).into_iter().chain([
+    let fields = verdict_fields(verdict).into_iter().chain([
         ("namespace", json!(game.namespace)),
         ("name", json!(game.name)),
         ("shortName", json!(game.short_name())),
@@ -97,22 +81,22 @@ pub fn head(scene: &Scene, verdict: &Verdict) -> Value {
 }
 
 /// What the workload waits for: one entry for each cause, however many pods it has.
-pub fn causes(game: &Game, verdict: &Verdict) -> Value {
+pub fn causes(verdict: &Verdict) -> Value {
     let waits = verdict.causes.iter().filter(|cause| cause.end != End::Done);
-    waits.map(|cause| one_cause(game, cause)).collect()
+    waits.map(one_cause).collect()
 }
 
-fn one_cause(game: &Game, cause: &Finding) -> Value {
-    let fix = cause.fix.as_deref().unwrap_or_default();
+fn one_cause(cause: &Finding) -> Value {
     json!({
-        "word": cause.word, "sentence": cause.sentence, "fix": cause.fix,
-        "commands": commands(fix, &game.namespace),
+        "word": cause.word, "sentence": cause.sentence, "fix": cause.fix(),
+        "commands": commands(&cause.commands),
         "since": cause.since.map(Timestamp::as_second),
         "until": cause.until.map(Timestamp::as_second),
-        "acts": match cause.acts {
-            Acts::You => "you",
-            Acts::Game => "the game",
-            Acts::Nobody => "nobody",
+        "acts": match cause.actor {
+            Actor::User => "you",
+            Actor::Game => "the game",
+            Actor::Node => "the node",
+            Actor::Nobody => "nobody",
         },
         "stopped": cause.end == End::Stopped,
         "pods": cause.pods,
@@ -135,36 +119,4 @@ pub fn steps(game: &Game) -> Value {
         })
     };
     game.steps.iter().enumerate().map(step).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_commands_of_a_text_are_complete() {
-        for (text, expected) in [
-            ("if this persists, check that gamekeeper is running", &[][..]),
-            (
-                "continue with: kubectl game resume gd/x",
-                &[("continue with:", "kubectl game resume gd/x -n prod")],
-            ),
-            (
-                "continue anyway with: kubectl game resume gd/x; roll back with: kubectl game undo gd/x",
-                &[
-                    ("continue anyway with:", "kubectl game resume gd/x -n prod"),
-                    ("roll back with:", "kubectl game undo gd/x -n prod"),
-                ],
-            ),
-            (
-                "fix what it checks, then: kubectl game retry gd/x -n test",
-                &[("fix what it checks, then:", "kubectl game retry gd/x -n test")],
-            ),
-        ] {
-            let found = commands(text, "prod");
-            let found: Vec<(&str, &str)> =
-                found.iter().map(|(lead, command)| (lead.as_str(), command.as_str())).collect();
-            assert_eq!(found, expected);
-        }
-    }
 }

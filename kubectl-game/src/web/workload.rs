@@ -85,7 +85,7 @@ pub fn show(state: &State, rights: Rights, now: Timestamp) -> Snapshot {
     let mut snapshot = Snapshot { rows: pods::rows(scene), ..Snapshot::default() };
     for (name, part) in [
         ("head", head(scene, &verdict)),
-        ("causes", causes(&scene.game, &verdict)),
+        ("causes", causes(&verdict)),
         ("steps", steps(&scene.game)),
         ("revisions", revisions(scene)),
         ("runs", runs(scene)),

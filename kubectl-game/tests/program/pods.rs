@@ -157,7 +157,8 @@ fn changing_pods() -> Server {
 
 #[tokio::test]
 async fn a_pod_that_no_longer_exists_does_not_stop_a_release() {
-    let (code, output, patched) = changing_pods().run("release-some", &["release", "game"]).await;
+    let (code, output, patched) =
+        changing_pods().run("release-some", &["release", "game", "--yes"]).await;
     let expected = "pod/a no longer exists: skipped\npod/b released\npod/c no longer exists: skipped\n\
         pod/d released\ngamedeployment.tkex.tencent.com/game released: 2 pods\n";
     assert_eq!(output, expected);
@@ -182,7 +183,8 @@ async fn a_pod_that_cannot_be_changed_does_not_stop_a_release_but_is_an_error() 
         .with_pod(pod("c"))
         .refusing("a", &[409; 9])
         .refusing("b", &[422]);
-    let (code, output, patched) = server.run("release-refused", &["release", "game"]).await;
+    let (code, output, patched) =
+        server.run("release-refused", &["release", "game", "--yes"]).await;
     assert_eq!((code, patched), (Some(1), vec!["c".to_owned()]), "{output}");
     for expected in ["refused with 409", "refused with 422", "game released: 1 pod\n"] {
         assert!(output.contains(expected), "{output}");
@@ -200,7 +202,8 @@ async fn a_pod_whose_labels_were_changed_is_released_with_its_workload() {
     other["metadata"]["ownerReferences"][0]["uid"] = json!("x");
     let server = Server::default().with_workload();
     let server = [pod("a"), changed, orphaned, other].into_iter().fold(server, Server::with_pod);
-    let (code, output, patched) = server.run("release-owned", &["release", "gd/game"]).await;
+    let (code, output, patched) =
+        server.run("release-owned", &["release", "gd/game", "--yes"]).await;
     assert_eq!(code, Some(0), "{output}");
     assert_eq!(patched, ["a", "b", "c"]);
 }
@@ -208,11 +211,12 @@ async fn a_pod_whose_labels_were_changed_is_released_with_its_workload() {
 #[tokio::test]
 async fn pods_are_released_after_their_workload_is_deleted() {
     let server = Server::default().with_pod(pod("a")).with_pod(pod("b"));
-    let (code, output, patched) = server.run("release-left-pod", &["release", "pod/a"]).await;
+    let (code, output, patched) =
+        server.run("release-left-pod", &["release", "pod/a", "--yes"]).await;
     assert_eq!((code, output.as_str()), (Some(0), "pod/a released\n"));
     assert_eq!(patched, ["a"]);
     let server = Server::default().with_pod(pod("a")).with_pod(pod("b"));
-    let (code, output, patched) = server.run("release-left", &["release", "game"]).await;
+    let (code, output, patched) = server.run("release-left", &["release", "game", "--yes"]).await;
     let expected = "pod/a released\npod/b released\n\
         gamedeployment.tkex.tencent.com/game released: 2 pods\n";
     assert_eq!((code, output.as_str()), (Some(0), expected));
