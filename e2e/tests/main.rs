@@ -69,6 +69,7 @@ mod sidecar_revisions;
 mod sidecar_updates;
 mod sidecar_webhook;
 mod sidecars;
+mod situations;
 mod stateful_hooks;
 mod stateful_identity;
 mod stateful_ordinals;
@@ -96,6 +97,7 @@ fn main() -> anyhow::Result<ExitCode> {
         guard_crds::tests(),
         plugin::tests(),
         view::tests(),
+        situations::tests(),
         leader::tests(),
         metrics::tests(),
         examples::tests(),

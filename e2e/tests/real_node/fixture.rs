@@ -43,6 +43,11 @@ impl Images {
         self.add(tag, "crash", "EXIT_AFTER_MS=1000").0
     }
 
+    /// Publishes a version that runs and does not answer for ten minutes.
+    pub fn publish_silent(&mut self, tag: &str) -> String {
+        self.add(tag, "silent", "ANSWER_AFTER_MS=600000").0
+    }
+
     /// Publishes a version, and returns the image's name with its digest.
     pub fn publish_digest(&mut self, tag: &str, version: &str) -> String {
         let (image, digest) = self.add(tag, version, "ANSWER_AFTER_MS=300");

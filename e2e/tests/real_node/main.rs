@@ -8,6 +8,7 @@ mod in_place;
 mod observation;
 mod planted;
 mod refused;
+mod situations;
 
 fn main() -> anyhow::Result<ExitCode> {
     let missing = tokio::runtime::Runtime::new()?.block_on(e2e::node::missing())?;
@@ -15,6 +16,6 @@ fn main() -> anyhow::Result<ExitCode> {
         println!("the tests on a real kubelet are skipped: {missing}");
         return Ok(ExitCode::SUCCESS);
     }
-    let tests = [in_place::tests(), planted::tests(), refused::tests()];
+    let tests = [in_place::tests(), planted::tests(), refused::tests(), situations::tests()];
     e2e::trial::main(tests.into_iter().flatten().collect())
 }
