@@ -149,6 +149,14 @@ pub fn advice(cause: &Cause, subject: &Subject) -> Vec<Advice> {
         | Reason::RevisionNotProven => {
             commands.push(subject.game("watch it with", &format!("tree {} -w", subject.workload)));
         }
+        Reason::NoPods => {
+            let scale = format!("scale {} --replicas=1", subject.workload);
+            commands.push(subject.kubectl("let it run with", &scale));
+        }
+        Reason::AwaitingDeletion => {
+            commands.push(subject.game("see the old pods with", &format!("tree {}", subject.workload)));
+            commands.push(subject.game("skip the step with", &format!("promote {}", subject.workload)));
+        }
         Reason::AllPodsAvailable | Reason::Complete | Reason::PodsGuarded => {}
         Reason::Unreadable
         | Reason::RevisionNotFound

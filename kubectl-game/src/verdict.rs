@@ -5,7 +5,7 @@ pub mod hooks;
 mod troubles;
 
 use gamekeeper_core::advice::{Advice, advice};
-use gamekeeper_core::api::{Actor, CanaryStep, ConditionType, PauseReason, Reason};
+use gamekeeper_core::api::{Actor, CanaryStep, Cause, ConditionType, PauseReason, Reason};
 use gamekeeper_core::observed::time::duration;
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -181,6 +181,7 @@ pub fn judge(scene: &Scene, now: Timestamp) -> Verdict {
         findings.extend(broken_hooks(game));
     } else {
         findings.extend(pause(scene, now));
+        findings.extend(waiting_step(game));
         findings.extend(failures(game));
         findings.extend(upkeep(game));
         findings.extend(failed_hooks(scene, now));
@@ -357,6 +358,14 @@ fn at_hook_step(scene: &Scene, elapsed: &str) -> Finding {
         subject.undo(),
         subject.retry("run it again with", "Step"),
     ])
+}
+
+/// A canary step that has no pod to update, or updates none by itself.
+fn waiting_step(game: &Game) -> Option<Finding> {
+    let is_waiting = |it: &&Cause| Reason::parse(&it.reason).is_some_and(Reason::is_waiting_step);
+    let cause = game.status.causes.iter().find(is_waiting)?;
+    let finding = Finding::new(End::Stopped, "Blocked", cause.sentence());
+    Some(finding.since(Some(cause.since.0)).with_commands(advice(cause, &game.subject())))
 }
 
 fn failures(game: &Game) -> Vec<Finding> {

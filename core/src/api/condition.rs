@@ -179,6 +179,11 @@ impl Reason {
         Self::deserialize(text).ok()
     }
 
+    /// Whether a canary step waits for pods, or for their deletion.
+    pub fn is_waiting_step(self) -> bool {
+        matches!(self, Self::NoPods | Self::AwaitingDeletion)
+    }
+
     /// Whether what the reason states lasts until a person acts. A pause that a user or a step asked for is not such a
     /// state: it is a part of the rollout.
     pub fn needs_person(self) -> bool {

@@ -182,6 +182,7 @@ pub struct Facts<'a, 's, 'h> {
 pub fn causes(facts: &Facts) -> Vec<Cause> {
     let mut causes = obstacles(facts.conditions);
     causes.extend(pause(facts));
+    causes.extend(waiting_step(facts.conditions));
     causes.extend(of_hooks(facts.hooks, facts.scene.world.now));
     causes.extend(facts.outcome.troubles.causes(facts.scene.workload));
     causes.extend(step_hook(facts));
@@ -325,6 +326,13 @@ fn pause(facts: &Facts) -> Option<Cause> {
         }
     }
     Some(cause)
+}
+
+/// A canary step that has no pod to update, or updates none by itself.
+fn waiting_step(conditions: &[Condition]) -> Option<Cause> {
+    let condition = progressing(conditions)?;
+    Reason::parse(&condition.reason).filter(|it| it.is_waiting_step())?;
+    Some(Cause { actor: Actor::User, ..of_condition(condition)? })
 }
 
 /// Hooks of pods that ended without success.
