@@ -106,14 +106,12 @@ fn each_promise_of_the_documents_is_listed_with_its_tests() {
     let listed = listed(&list);
     for document in DOCUMENTS {
         let promises = promises(&read(document));
-        for promise in &promises {
+        let is_listed = |promise: &&String| {
             let mut entries = listed.iter().filter(|it| it.document == document);
-            let is_listed = entries.any(|it| promise.starts_with(it.sentence));
-            assert!(
-                is_listed,
-                "{document}: this sentence is not in tests/promises.txt:\n{promise}"
-            );
-        }
+            entries.any(|it| promise.starts_with(it.sentence))
+        };
+        let missing: Vec<_> = promises.iter().filter(|it| !is_listed(it)).collect();
+        assert!(missing.is_empty(), "{document}: not in tests/promises.txt: {missing:#?}");
         for entry in listed.iter().filter(|it| it.document == document) {
             let exists = promises.iter().any(|promise| promise.starts_with(entry.sentence));
             assert!(exists, "{document} no longer has the sentence {:?}", entry.sentence);

@@ -154,8 +154,10 @@ pub fn advice(cause: &Cause, subject: &Subject) -> Vec<Advice> {
             commands.push(subject.kubectl("let it run with", &scale));
         }
         Reason::AwaitingDeletion => {
-            commands.push(subject.game("see the old pods with", &format!("tree {}", subject.workload)));
-            commands.push(subject.game("skip the step with", &format!("promote {}", subject.workload)));
+            commands
+                .push(subject.game("see the old pods with", &format!("tree {}", subject.workload)));
+            commands
+                .push(subject.game("skip the step with", &format!("promote {}", subject.workload)));
         }
         Reason::AllPodsAvailable | Reason::Complete | Reason::PodsGuarded => {}
         Reason::Unreadable

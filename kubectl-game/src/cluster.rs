@@ -169,11 +169,6 @@ impl Cluster {
         }
     }
 
-    /// Questions about the user's own permissions.
-    pub fn access_reviews(&self) -> Api<SelfSubjectAccessReview> {
-        Api::all(self.client.clone())
-    }
-
     /// All workloads of the namespace, or of all namespaces.
     pub async fn list(&self, all_namespaces: bool) -> Result<Vec<Game>, Error> {
         let any = ListParams::default();

@@ -471,6 +471,12 @@ mod tests {
         }
     }
 
+    type Break = fn(&mut Facts);
+
+    fn none() -> Option<Vec<Value>> {
+        Some(Vec::new())
+    }
+
     #[test]
     fn nothing_is_wrong_with_a_healthy_installation() {
         for finding in examine(&healthy(), now()) {
@@ -487,33 +493,32 @@ mod tests {
 
     #[test]
     fn each_problem_is_found_with_a_command() {
-        let no = |facts: &mut Option<Vec<Value>>| *facts = Some(Vec::new());
-        let breaks: [(&str, &str, &dyn Fn(&mut Facts)); 11] = [
-            ("kinds", "missing", &|it| no(&mut it.crds)),
-            ("kinds", "older version", &|it| {
+        let breaks: [(&str, &str, Break); 11] = [
+            ("kinds", "missing", |it| it.crds = none()),
+            ("kinds", "older version", |it| {
                 let crds = it.crds.as_mut().expect("CRDs");
                 crds[1]["spec"] = json!({"versions": [{}]});
             }),
-            ("operator", "no Deployment", &|it| no(&mut it.deployments)),
-            ("operator", "1 of 2", &|it| {
+            ("operator", "no Deployment", |it| it.deployments = none()),
+            ("operator", "1 of 2", |it| {
                 it.deployments.as_mut().expect("one")[0]["status"]["availableReplicas"] = json!(1);
             }),
-            ("operator", "has version 0.0.1", &|it| {
+            ("operator", "has version 0.0.1", |it| {
                 let labels = &mut it.deployments.as_mut().expect("one")[0]["metadata"]["labels"];
                 labels["app.kubernetes.io/version"] = json!("0.0.1");
             }),
-            ("leader", "no replica holds", &|it| no(&mut it.leases)),
-            ("leader", "no longer renews", &|it| {
+            ("leader", "no replica holds", |it| it.leases = none()),
+            ("leader", "no longer renews", |it| {
                 let lease = &mut it.leases.as_mut().expect("one")[0];
                 lease["spec"]["renewTime"] = json!("2026-11-21T09:04:57.000000Z");
             }),
-            ("webhook", "no ready endpoint", &|it| no(&mut it.endpoints)),
-            ("webhook", "no caBundle", &|it| {
+            ("webhook", "no ready endpoint", |it| it.endpoints = none()),
+            ("webhook", "no caBundle", |it| {
                 let webhook = &mut it.webhooks.as_mut().expect("one")[0]["webhooks"][0];
                 webhook["clientConfig"]["caBundle"] = json!("");
             }),
-            ("guard", "no binding", &|it| no(&mut it.bindings)),
-            ("your rights", "you may not patch pods", &|it| {
+            ("guard", "no binding", |it| it.bindings = none()),
+            ("your rights", "you may not patch pods", |it| {
                 it.denied = Some(vec!["patch pods".to_owned()]);
             }),
         ];

@@ -182,7 +182,7 @@ mod tests {
     fn only_what_makes_sense_and_is_allowed_is_offered() {
         for (scene, expected) in [
             (paused_canary(), "Resume, Promote, Promote fully, Undo"),
-            (failed_pod_hook(), "Retry hooks, Pause, Undo"),
+            (failed_pod_hook(), "Retry hooks, Pause"),
             (stateful_set(), "Pause"),
         ] {
             let offered = offered(&scene, ALL);

@@ -14,9 +14,9 @@ use serde_json::{Value, json};
 
 use super::delta::Snapshot;
 use super::head::{seconds, tone_name, verdict_fields};
-use crate::cluster::{Cluster, read, resource};
+use crate::cluster::{Cluster, resource};
 use crate::error::Error;
-use crate::kind::{CLUSTER_KINDS, SIDECAR_SET_KINDS, short};
+use crate::kind::{CLUSTER_KINDS, SIDECAR_SET_KINDS};
 use crate::lifecycle;
 use crate::scene::Scene;
 use crate::sidecar_set::{self, Set};
@@ -160,7 +160,7 @@ impl Watched for WatchedFleet {
         for (kind, store) in &self.workloads {
             for object in store.state() {
                 let object = DynamicObject::clone(&object);
-                match read(*kind, object.clone()) {
+                match self.cluster.read(*kind, object.clone()) {
                     Ok(game) => games.push(game),
                     Err(error) => unreadable.push((*kind, object, error.to_string())),
                 }
@@ -194,7 +194,7 @@ pub fn show(fleet: &Fleet, now: Timestamp) -> Snapshot {
     }
     for (kind, object, why) in &fleet.unreadable {
         let row = json!({
-            "kind": short(*kind), "namespace": object.namespace(), "name": object.name_any(),
+            "kind": kind.short(), "namespace": object.namespace(), "name": object.name_any(),
             "order": rank(End::Stopped, "Blocked"), "word": "Unreadable", "tone": "bad",
             "sentence": why, "created": seconds(object.metadata.creation_timestamp.as_ref()),
         });
@@ -226,7 +226,7 @@ fn workload_row(scene: &Scene, now: Timestamp) -> Value {
     let guard = Guard::of(game);
     let mut row = verdict_fields(&verdict);
     row.extend([
-        ("kind", json!(short(game.kind))),
+        ("kind", json!(game.kind.short())),
         ("namespace", json!(game.namespace)),
         ("name", json!(game.name)),
         ("order", json!(rank(verdict.end, verdict.word))),

@@ -30,7 +30,7 @@ use self::visitors::Visitors;
 use crate::cluster::Cluster;
 use crate::command::put;
 use crate::error::Error;
-use crate::kind::{Reference, short};
+use crate::kind::Reference;
 use crate::options::{ClusterOptions, ViewOptions};
 
 /// Serves the page until interrupted.
@@ -40,7 +40,7 @@ pub async fn view(target: &ClusterOptions, options: &ViewOptions) -> Result<(), 
         [] => "/".to_owned(),
         words => {
             let game = cluster.find(&Reference::parse(words)?).await?;
-            format!("/{}/{}/{}", game.namespace, short(game.kind), game.name)
+            format!("/{}/{}/{}", game.namespace, game.kind.short(), game.name)
         }
     };
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, options.port)).await?;

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use crate::webhook::mutate::injected;
 use crate::webhook::review::AdmissionReview;
 use gamekeeper_core::api::SidecarSet;
+use gamekeeper_core::api::names::SIDECARS_PREFIX;
 use gamekeeper_core::sidecar_set::{Sidecars, inject};
 
 /// The fields that injection reads, and names that it compares.
@@ -168,6 +169,23 @@ fn changed(object: &Value, answer: &Value) -> Value {
     changed
 }
 
+/// The pod without the reasons why sets were left out.
+fn without_reasons(mut pod: Value) -> Value {
+    let annotations = pod.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut);
+    for (key, mark) in annotations.into_iter().flatten() {
+        if !key.starts_with(SIDECARS_PREFIX) {
+            continue;
+        }
+        let text = mark.as_str().expect("a mark is text");
+        let mut content: Value = serde_json::from_str(text).expect("JSON");
+        if let Some(reason) = content.get_mut("out") {
+            *reason = json!(true);
+        }
+        *mark = json!(content.to_string());
+    }
+    pod
+}
+
 proptest! {
     #[test]
     fn every_object_is_allowed_and_patched_to_what_the_planner_would_create(
@@ -186,11 +204,14 @@ proptest! {
         prop_assert_eq!(changed(&object, &answer), planned);
     }
 
+    /// A set that was left out is left out again, perhaps for another reason: the containers of the sets after it are in the
+    /// pod by then.
     #[test]
     fn a_second_call_changes_nothing(object in any_object(), sets in any_sets()) {
         let patched = changed(&object, &answer(&object, &sets));
         let second_answer = answer(&patched, &sets);
         prop_assert_eq!(&second_answer["response"]["allowed"], &json!(true));
-        prop_assert_eq!(changed(&patched, &second_answer), patched);
+        let again = changed(&patched, &second_answer);
+        prop_assert_eq!(without_reasons(again), without_reasons(patched));
     }
 }

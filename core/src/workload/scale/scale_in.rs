@@ -158,11 +158,8 @@ pub fn choose<'a>(
     let limit = surge_limit(sizing);
     let replacement_surge = sizing.surge(requested_replacements(sizing)).min(limit);
     let surge = sizing.surge(to_update).min(limit).max(replacement_surge);
-    let keep = Keep {
-        total: replicas + surge,
-        updated: rollout.target,
-        old: replicas - rollout.target,
-    };
+    let keep =
+        Keep { total: replicas + surge, updated: rollout.target, old: replicas - rollout.target };
     let waiting = |pod: &Pod| {
         let is_to_change = hooks.has_run(HookPoint::PreInplace, pod);
         if hooks.has_removal_run(pod) {

@@ -208,6 +208,9 @@ pub fn of_removals(
             causes.extend(next_hook(hooks, now));
         }
     }
+    if causes.is_empty() {
+        causes.extend(unexplained(conditions));
+    }
     in_order(causes, old)
 }
 
@@ -451,5 +454,5 @@ fn awaited(facts: &Facts) -> Option<Cause> {
 /// What condition Ready says, if there is no better explanation.
 fn unexplained(conditions: &[Condition]) -> Option<Cause> {
     let ready = conditions.iter().find(|it| it.type_ == ConditionType::Ready.as_str());
-    of_condition(ready?)
+    of_condition(ready.filter(|it| it.status != "True")?)
 }

@@ -85,10 +85,11 @@ fn common_spec(ordered: bool) -> BoxedStrategy<Value> {
     });
     let history = option::of(0..3);
     let hooks = (hook(), hook(), hook());
-    let others = (0..2, history, any::<bool>(), option::of(amount(3)));
+    let deadline = option::of(select(vec![20, 600]));
+    let others = (0..2, history, any::<bool>(), option::of(amount(3)), deadline);
     (any_strategy(ordered), hooks, option::of(protection), others)
         .prop_map(|(strategy, (delete, inplace, after), protection, others)| {
-            let (min_ready, history, disable_gate, batch) = others;
+            let (min_ready, history, disable_gate, batch, deadline) = others;
             json!({
                 "updateStrategy": strategy,
                 "preDeleteUpdateStrategy": delete,
@@ -97,6 +98,7 @@ fn common_spec(ordered: bool) -> BoxedStrategy<Value> {
                 "protection": protection,
                 "minReadySeconds": 10 * min_ready,
                 "revisionHistoryLimit": history,
+                "progressDeadlineSeconds": deadline,
                 "disableReadinessGate": disable_gate,
                 "scaleStrategy": {"createBatch": batch},
             })
@@ -318,11 +320,11 @@ fn become_quiet<K: Planned + Serialize>(story: &mut Story<K>, quiet: Quiet) -> u
     for round in 0..60 {
         let touched = story.count(touches);
         for _ in 0..40 {
-            if !story.reconcile() {
-                break;
-            }
             if let Quiet::HooksPass = quiet {
                 story.hooks_end("", HookPhase::Successful);
+            }
+            if !story.reconcile() {
+                break;
             }
         }
         if let Quiet::HooksFail = quiet {
