@@ -178,7 +178,7 @@ async fn kubectl_prints_the_documented_columns(case: &mut Case) -> Result<()> {
         case.kubectl(&["apply", "-f", &path.to_string_lossy()]).await?;
     }
     let workload = "NAME DESIRED UPDATED UPDATED_READY READY TOTAL AGE";
-    let wide = format!("{workload} ACTIVE AVAILABLE STRATEGY PAUSED STEP REVISION");
+    let wide = format!("{workload} STATUS WHY ACTIVE AVAILABLE STRATEGY PAUSED STEP REVISION");
     for (args, columns) in [
         (&["get", "gd"][..], workload),
         (&["get", "gsts"], workload),

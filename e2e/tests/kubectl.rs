@@ -27,9 +27,9 @@ async fn get_shows_the_documented_columns(case: &mut Case) -> Result<()> {
         (
             "gamedeployment",
             &WORKLOAD_COLUMNS,
-            &["ACTIVE", "AVAILABLE", "STRATEGY", "PAUSED", "STEP", "REVISION"],
+            &["STATUS", "WHY", "ACTIVE", "AVAILABLE", "STRATEGY", "PAUSED", "STEP", "REVISION"],
         ),
-        ("hookrun", &["NAME", "PHASE", "AGE"], &[]),
+        ("hookrun", &["NAME", "PHASE", "AGE"], &["MESSAGE"]),
         ("hooktemplate", &["NAME", "AGE"], &[]),
     ];
     for (kind, headings, more) in expected {

@@ -4,6 +4,7 @@
 use anyhow::{Context, Result, ensure};
 pub(crate) use e2e::addons::policy::{install, release, uninstall};
 use e2e::case::Case;
+use e2e::process::command::run_unchecked;
 use e2e::servers::hook_server::Answer;
 use e2e::workload::GAME;
 use e2e::workload::manifest::{Game, hook_template, retrying_hook_template};
@@ -13,6 +14,7 @@ use crate::run::{hook_run, until_phase};
 
 e2e::tests![
     deletion_protection_follows_the_label,
+    a_deletion_that_ends_matches_without_their_hook_is_a_warning,
     a_protected_set_is_kept_until_its_last_pod_is_deleted,
     a_namespace_is_deleted_with_its_protected_workloads,
     a_label_protects_crds_and_hook_templates_from_deletion,
@@ -27,6 +29,39 @@ const LABEL: &str = "/metadata/labels/io.tencent.bcs.dev~1deletion-allow";
 async fn protect(case: &Case, policy: &str, namespaces: &[&str]) -> Result<()> {
     let value = format!("admission.deletionProtection={policy}");
     install(case, &value, "deletion", namespaces).await
+}
+
+async fn a_deletion_that_ends_matches_without_their_hook_is_a_warning(
+    case: &mut Case,
+) -> Result<()> {
+    let value = "admission.deletionProtection=Labeled";
+    install(case, value, "deletion-warning", &[&case.namespace]).await?;
+    case.apply(hook_template("test", &case.hooks.url("/"))).await?;
+    case.apply(Game::rolling(1).pre_delete("test")).await?;
+    case.until_settled(1).await?;
+    let delete = async |more: &[&str]| {
+        let args = [&["delete", "gamedeployment", GAME, "--dry-run=server"], more].concat();
+        let output = run_unchecked(&mut case.kubectl_command(&args).await?).await?;
+        ensure!(output.code == 0, "{output:?}");
+        Ok(output.stderr)
+    };
+    case.eventually("the policy warns", async || {
+        let warning = delete(&[]).await?;
+        let expected = "its pods (1) are deleted with it, without running their PreDelete hook";
+        ensure!(warning.contains(expected), "{warning:?}");
+        Ok(())
+    })
+    .await?;
+    // Its pods stay.
+    let warning = delete(&["--cascade=orphan"]).await?;
+    ensure!(!warning.contains("Warning"), "{warning:?}");
+    case.apply(Game::rolling(1).pre_delete("test").guarded()).await?;
+    let warning = delete(&[]).await?;
+    ensure!(!warning.contains("without running"), "{warning:?}");
+    case.apply(Game::rolling(1)).await?;
+    let warning = delete(&[]).await?;
+    ensure!(!warning.contains("Warning"), "{warning:?}");
+    uninstall(case, "deletion-warning").await
 }
 
 async fn unprotect(case: &Case) -> Result<()> {

@@ -26,9 +26,9 @@ const WATCHED: [&str; 8] = [
     "HookRun",
     "HookTemplate",
     "Pod",
-    "Revision",
+    "ControllerRevision",
     "Node",
-    "Claim",
+    "PersistentVolumeClaim",
 ];
 
 async fn without_a_set_the_operator_writes_as_if_sets_were_disabled(case: &mut Case) -> Result<()> {

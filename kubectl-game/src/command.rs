@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use clap::CommandFactory;
 use gamekeeper_core::api::HookRun;
-use gamekeeper_core::api::names::WorkloadKind;
+use gamekeeper_core::api::names::{GUARDED_LABEL, WorkloadKind};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
 use kube::api::ListParams;
 use serde_json::Value;
 use tokio::time::sleep;
@@ -41,13 +42,13 @@ pub async fn run(cli: Cli) -> Result<ExitCode, Error> {
     let target = &cli.cluster;
     match cli.command {
         Command::Get(options) => get(target, &options).await?,
-        Command::Tree { workload, watch, all_pods } => {
-            show_tree(target, &workload, watch, all_pods).await?
+        Command::Tree { workload, watch, all_pods, output } => {
+            show_tree(target, &workload, watch, max_pods(all_pods, output), output).await?
         }
         Command::Status { workload, watch, timeout, output } => {
             let wait = watch.then_some(limit(timeout));
             let mut worst = 0;
-            for name in each_name(&workload.words) {
+            for name in each_name(&workload.words)? {
                 let one = Workload { words: vec![name] };
                 worst = worse(worst, status(target, &one, wait, output).await?);
             }
@@ -116,7 +117,7 @@ async fn get(target: &ClusterOptions, options: &GetOptions) -> Result<(), Error>
     let cluster = Cluster::connect(target).await?;
     if let Some(output) = options.output.and_then(ListOutput::of_objects) {
         let workloads = workloads_to_get(&cluster, options).await?;
-        let is_one = matches!(each_name(words)[..], [_]) && !is_kind_alone(words);
+        let is_one = matches!(each_name(words)?[..], [_]) && !is_kind_alone(words);
         let objects: Vec<&Value> = workloads.iter().map(|game| &game.object).collect();
         return put(&match (is_one, &objects[..]) {
             (true, [object]) => print::object(object, output)?,
@@ -164,7 +165,7 @@ async fn table_of_workloads(
     let (mut scenes, refusal) = cluster.with_runs(workloads, options.all_namespaces).await?;
     let now = Timestamp::now();
     if options.problems {
-        scenes.retain(|scene| judge(scene, now).label() != "Complete");
+        scenes.retain(|scene| judge(scene, now).end != End::Done);
         if scenes.is_empty() {
             return Ok(("all workloads are complete\n".to_owned(), None));
         }
@@ -203,7 +204,7 @@ async fn workloads_to_get(cluster: &Cluster, options: &GetOptions) -> Result<Vec
         }
         words => {
             let mut found = Vec::new();
-            for name in each_name(words) {
+            for name in each_name(words)? {
                 found.push(cluster.find(&Reference::parse(&[name])?).await?);
             }
             Ok(found)
@@ -211,20 +212,30 @@ async fn workloads_to_get(cluster: &Cluster, options: &GetOptions) -> Result<Vec
     }
 }
 
+/// How many pods a tree shows. Programs get all of them.
+fn max_pods(all_pods: bool, output: Option<Output>) -> usize {
+    match all_pods || output.is_some() {
+        true => usize::MAX,
+        false => tree::MAX_PODS,
+    }
+}
+
 async fn show_tree(
     target: &ClusterOptions,
     workload: &Workload,
     watch: bool,
-    all_pods: bool,
+    max_pods: usize,
+    output: Option<Output>,
 ) -> Result<(), Error> {
+    let cluster_or_set =
+        lifecycle::name_in(&workload.words).or_else(|| sidecar_set::name_in(&workload.words));
+    if let (Some(_), Some(_)) = (cluster_or_set, output) {
+        return Err(Error::Usage("-o is only for trees of workloads".to_owned()));
+    }
     if let Some(name) = lifecycle::name_in(&workload.words) {
         return lifecycle::show_tree(target, name, watch).await;
     }
     let style = Style::of_stdout();
-    let max_pods = match all_pods {
-        true => usize::MAX,
-        false => tree::MAX_PODS,
-    };
     if let Some(name) = sidecar_set::name_in(&workload.words) {
         return sidecar_set::show_tree(target, name, watch, max_pods).await;
     }
@@ -234,7 +245,11 @@ async fn show_tree(
         return follow_tree(&cluster, &reference, max_pods, style).await;
     }
     let scene = scene_of(target, workload).await?;
-    put(&tree::tree(&scene, max_pods, style, Timestamp::now()))
+    put(&match output {
+        Some(Output::Name) => scene.game.full_name() + "\n",
+        Some(output) => print::object(&tree::data(&scene, max_pods, Timestamp::now()), output)?,
+        None => tree::tree(&scene, max_pods, style, Timestamp::now()),
+    })
 }
 
 async fn status(
@@ -364,6 +379,11 @@ async fn complete_words(words: &[String]) -> Result<(), Error> {
         Wanted::Words(words) => words,
         Wanted::File => Vec::new(),
         Wanted::PodOrNode => pods_and_nodes_like(words).await.unwrap_or_default(),
+        Wanted::GuardedPodOrWorkload => {
+            let mut names = guarded_pods_like(words).await.unwrap_or_default();
+            names.extend(workloads_like(words).await.unwrap_or_default());
+            names
+        }
         Wanted::Workload => workloads_like(words).await.unwrap_or_default(),
         Wanted::WorkloadOrSet => {
             let mut names = workloads_like(words).await.unwrap_or_default();
@@ -390,6 +410,14 @@ async fn pods_and_nodes_like(words: &[String]) -> Result<Vec<String>, Error> {
     let cluster = Cluster::connect(&complete::cluster_options(words)).await?;
     let pods = cluster.select::<Pod>("").await?;
     Ok(move_pods::completions(last, pods))
+}
+
+async fn guarded_pods_like(words: &[String]) -> Result<Vec<String>, Error> {
+    let last = words.last().map_or("", String::as_str);
+    let cluster = Cluster::connect(&complete::cluster_options(words)).await?;
+    let pods = cluster.select::<Pod>(GUARDED_LABEL).await?;
+    let names = pods.iter().map(|pod| format!("pod/{}", pod.name_any()));
+    Ok(names.filter(|name| name.starts_with(last)).collect())
 }
 
 async fn sets_like(words: &[String]) -> Result<Vec<String>, Error> {

@@ -17,6 +17,8 @@ pub enum Wanted {
     WorkloadOrSet,
     /// The pods that can be moved, and their nodes.
     PodOrNode,
+    /// The guarded pods, and all names of workloads.
+    GuardedPodOrWorkload,
     /// Names of files, which the shell completes.
     File,
 }
@@ -72,6 +74,7 @@ pub fn wanted(root: &Command, words: &[String]) -> Wanted {
         Some(arg) if is_file(arg) => Wanted::File,
         Some(arg) if arg.get_possible_values().is_empty() => match command.get_name() {
             "move" => Wanted::PodOrNode,
+            "release" => Wanted::GuardedPodOrWorkload,
             name if SET_COMMANDS.contains(&name) => Wanted::WorkloadOrSet,
             _ => Wanted::Workload,
         },
@@ -141,7 +144,7 @@ mod tests {
         assert_eq!(candidates("promote -n prod ga"), Wanted::Workload);
         assert_eq!(candidates("get --namespace "), words(&[]));
         assert_eq!(candidates("move "), Wanted::PodOrNode);
-        assert_eq!(candidates("release "), Wanted::Workload);
+        assert_eq!(candidates("release "), Wanted::GuardedPodOrWorkload);
         assert_eq!(candidates("lint --strict a.yaml b"), Wanted::File);
         assert_eq!(candidates("get --kubeconfig "), Wanted::File);
     }

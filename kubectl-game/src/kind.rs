@@ -81,7 +81,10 @@ pub fn name_after<'a>(words: &'a [String], kinds: &[&str]) -> Option<&'a str> {
 }
 
 /// Each of the names in `NAME ...`, `KIND/NAME ...` or `KIND NAME ...`, with its kind if there is one.
-pub fn each_name(words: &[String]) -> Vec<String> {
+///
+/// # Errors
+/// If the first of several words is nearly the name of a kind.
+pub fn each_name(words: &[String]) -> Result<Vec<String>, Error> {
     let is_kind = |word: &str| {
         let others = CLUSTER_KINDS.iter().chain(&SIDECAR_SET_KINDS).chain(&POD_KINDS);
         let others: Vec<&str> = others.copied().collect();
@@ -89,9 +92,12 @@ pub fn each_name(words: &[String]) -> Vec<String> {
     };
     match words {
         [kind, names @ ..] if !names.is_empty() && is_kind(kind) => {
-            names.iter().map(|name| format!("{kind}/{name}")).collect()
+            Ok(names.iter().map(|name| format!("{kind}/{name}")).collect())
         }
-        _ => words.to_vec(),
+        [word, _, ..] if closest(word, WorkloadKind::ALL.map(singular)).is_some() => {
+            Err(parse_kind(word).err().unwrap_or_else(|| Error::Usage(word.clone())))
+        }
+        _ => Ok(words.to_vec()),
     }
 }
 
@@ -188,7 +194,7 @@ mod tests {
             ("gd", "gd"),
         ] {
             let words: Vec<String> = text.split(' ').map(str::to_owned).collect();
-            assert_eq!(each_name(&words).join(" "), expected, "{text}");
+            assert_eq!(each_name(&words).expect("names").join(" "), expected, "{text}");
         }
     }
 

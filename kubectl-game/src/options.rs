@@ -258,6 +258,9 @@ pub enum Command {
         /// Show all pods, however many there are.
         #[arg(long)]
         all_pods: bool,
+        /// Print the tree as an object.
+        #[arg(short, long, value_name = "FORMAT", conflicts_with = "watch")]
+        output: Option<Output>,
     },
     /// Show the state of a rollout, or why it is blocked.
     #[command(after_help = STATUS_EXIT_CODES)]

@@ -1,4 +1,4 @@
-//! Commands for `scs/NAME`: get, tree, status, history, pause, resume and undo of SidecarSets.
+//! Commands for `scs/NAME`: get, tree, status, history, pause, resume, undo and set image of SidecarSets.
 
 mod change;
 mod history;
@@ -17,13 +17,14 @@ use jiff::Timestamp;
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
+use crate::change::image::{NewImage, outcome, replace_images};
 use crate::change::patch_between;
 use crate::cluster::MAX_ATTEMPTS;
 use crate::cluster::{Cluster, not_installed};
 use crate::command::put;
 use crate::error::Error;
 use crate::kind::{SIDECAR_SET_KINDS, is_kind, name_after};
-use crate::options::{ChangeOptions, ClusterOptions, Output};
+use crate::options::{ChangeOptions, ClusterOptions, Output, WriteOptions};
 use crate::page::sanitize;
 use crate::poll;
 use crate::print;
@@ -33,7 +34,7 @@ use crate::verdict::{End, Verdict};
 use crate::view::{none_found, status as sentences};
 
 pub use change::Change;
-use history::History;
+use history::{Edit, History};
 use scene::SidecarScene;
 pub use set::Set;
 use verdict::game;
@@ -260,38 +261,70 @@ pub async fn undo(
     to: Option<i64>,
 ) -> Result<(), Error> {
     let cluster = Cluster::connect(target).await?;
+    let decide = async |set: Set| {
+        let history = History::read(&cluster, set).await?;
+        let undo = history.undo(to)?;
+        Ok((history.set, undo))
+    };
+    edit(&cluster, &options.write, name, decide).await
+}
+
+/// Sets images of a set's containers.
+pub async fn set_images(
+    target: &ClusterOptions,
+    write: &WriteOptions,
+    name: &str,
+    images: &[NewImage],
+) -> Result<(), Error> {
+    let cluster = Cluster::connect(target).await?;
+    let decide = async |set: Set| {
+        let mut after = set.object.clone();
+        let lists = ["/spec/containers", "/spec/initContainers"];
+        replace_images(&mut after, lists, &short_name(set.name()), images)?;
+        let outcome = outcome(&set.object, &after).to_owned();
+        Ok((set, Edit { after, outcome, note: None }))
+    };
+    edit(&cluster, write, name, decide).await
+}
+
+/// Changes a set, and decides again if it has changed in the meantime.
+async fn edit(
+    cluster: &Cluster,
+    write: &WriteOptions,
+    name: &str,
+    decide: impl AsyncFn(Set) -> Result<(Set, Edit), Error>,
+) -> Result<(), Error> {
     let api = cluster.sidecar_sets();
     let params = PatchParams {
-        dry_run: options.write.dry_run,
+        dry_run: write.dry_run,
         field_manager: Some(PLUGIN_FIELD_MANAGER.to_owned()),
         ..PatchParams::default()
     };
     let mut attempt = 1;
-    let (set, undo) = loop {
-        let history = History::read(&cluster, find(&cluster, name).await?).await?;
-        let undo = history.undo(to)?;
-        let Some(patch) = patch_between(&history.set.object, &undo.after) else {
-            break (history.set, undo);
+    let (set, edit) = loop {
+        let (set, edit) = decide(find(cluster, name).await?).await?;
+        let Some(patch) = patch_between(&set.object, &edit.after) else {
+            break (set, edit);
         };
         let patch = Patch::Json::<()>(patch);
         let patched = cluster.send(async || api.patch(name, &params, &patch).await);
         match patched.await {
-            Ok(set) => break (Set::read(set)?, undo),
+            Ok(set) => break (Set::read(set)?, edit),
             Err(error) if error.is_conflict() && attempt < MAX_ATTEMPTS => attempt += 1,
             Err(error) => return Err(error),
         }
     };
-    match options.write.output {
+    match write.output {
         Some(output) => put(&print::object(&set.object, output)?)?,
         None => {
-            let dry_run = match options.write.dry_run {
+            let dry_run = match write.dry_run {
                 true => " (server dry run)",
                 false => "",
             };
-            put(&format!("{} {}{dry_run}\n", set.full_name(), undo.outcome))?;
+            put(&format!("{} {}{dry_run}\n", set.full_name(), edit.outcome))?;
         }
     }
-    if let Some(note) = undo.note {
+    if let Some(note) = edit.note {
         eprintln!("note: {}", sanitize(&note));
     }
     Ok(())

@@ -32,7 +32,7 @@ pub async fn steer(target: &ClusterOptions, mut command: Steer) -> Result<(), Er
     };
     let named = match options.selects() {
         true => selected(target, options).await?,
-        false => each_name(&options.words),
+        false => each_name(&options.words)?,
     };
     if let [_] = named[..] {
         return steer_one(target, command).await;
@@ -169,6 +169,9 @@ async fn set_image(
         images.iter().map(|word| NewImage::parse(word)).collect::<Result<_, _>>()?;
     if images.is_empty() {
         return Err(Error::Usage("name at least one CONTAINER=IMAGE".to_owned()));
+    }
+    if let Some(name) = sidecar_set::name_in(&workload) {
+        return sidecar_set::set_images(target, write, name, &images).await;
     }
     change(target, &workload, write, Needs::Workload, |scene| set_images(&scene.game, &images))
         .await

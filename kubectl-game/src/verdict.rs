@@ -10,7 +10,7 @@ use gamekeeper_core::observed::time::duration;
 use jiff::Timestamp;
 use kube::ResourceExt;
 
-use self::hooks::{failed_hooks, running_hooks};
+use self::hooks::{abbreviate, failed_hooks, running_hooks};
 use self::troubles::{broken_hooks, moves, spoils_canary, troubles};
 use crate::age::span;
 use crate::game::Game;
@@ -141,17 +141,20 @@ fn deleting(game: &Game) -> Finding {
         let sentence = "is being deleted; its pods are deleted with it, without running hooks";
         return Finding::new(End::InProgress, "Deleting", sentence);
     };
-    let pods = match protection.waiting.len() {
-        1 => "1 guarded pod waits for its hook".to_owned(),
-        _ => format!("{} guarded pods wait for their hooks", waiting(protection)),
+    let names: Vec<String> = protection.waiting.iter().map(|it| it.pod_name.clone()).collect();
+    let pods = match &names[..] {
+        [] => "0 guarded pods wait for their hooks".to_owned(),
+        [name] => format!("1 guarded pod waits for its hook: {name}"),
+        names => {
+            let (count, names) = (waiting(protection), abbreviate(names));
+            format!("{count} guarded pods wait for their hooks: {names}")
+        }
     };
     let sentence = format!("will be deleted once its pods are; {pods}");
     let release = game
         .subject()
         .game("to end all its matches now", &format!("release {}", game.short_name()));
-    let waiting = protection.waiting.iter();
-    let finding = Finding::new(End::InProgress, "Deleting", sentence)
-        .about(waiting.map(|it| it.pod_name.clone()).collect());
+    let finding = Finding::new(End::InProgress, "Deleting", sentence).about(names);
     match protection.waiting.is_empty() {
         true => finding,
         false => finding.with_commands([game.subject().hooks(), release]),
@@ -185,17 +188,14 @@ pub fn judge(scene: &Scene, now: Timestamp) -> Verdict {
         findings.extend(failures(game));
         findings.extend(upkeep(game));
         findings.extend(failed_hooks(scene, now));
-        findings.extend(running_hooks(scene));
+        findings.extend(running_hooks(scene, now));
         findings.extend(troubles(game));
         // Findings that wait for a user come first.
         findings.sort_by_key(|finding| std::cmp::Reverse(finding.end));
         spoils_canary(game, &mut findings);
     }
     if findings.is_empty() {
-        let cause = game.status.causes.first();
-        let commands = cause.map(|cause| advice(cause, &game.subject())).unwrap_or_default();
-        let updating = Finding::new(End::InProgress, "Updating", progress(game));
-        findings.push(updating.with_commands(commands));
+        findings.push(underway(game));
     }
     let ready = game.status.condition(ConditionType::Ready);
     let first = &mut findings[0];
@@ -209,6 +209,21 @@ pub fn judge(scene: &Scene, now: Timestamp) -> Verdict {
         also: findings.iter().skip(1).map(|finding| finding.sentence.clone()).collect(),
         causes: findings,
     }
+}
+
+/// A rollout that goes on by itself. Between two runs of a hook, its pod waits for the next one.
+fn underway(game: &Game) -> Finding {
+    let cause = game.status.causes.first();
+    let hook = cause.filter(|it| Reason::parse(&it.reason) == Some(Reason::HookRunning));
+    let finding = match hook {
+        Some(hook) => {
+            let waiting = Finding::new(End::InProgress, "Waiting", hook.sentence());
+            Finding { actor: hook.actor, ..waiting.since(Some(hook.since.0)) }
+        }
+        None => Finding::new(End::InProgress, "Updating", progress(game)),
+    };
+    let commands = cause.map(|cause| advice(cause, &game.subject())).unwrap_or_default();
+    finding.with_commands(commands)
 }
 
 /// A user's pause that has no effect before the next rollout.

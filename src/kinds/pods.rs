@@ -64,6 +64,7 @@ struct WholeMeta {
     labels: Option<BTreeMap<String, String>>,
     annotations: Option<BTreeMap<String, String>>,
     owner_references: Option<Vec<OwnerReference>>,
+    finalizers: Option<Vec<String>>,
 }
 
 /// Decodes a pod.
@@ -80,6 +81,7 @@ fn read_pod(object: Object<'_>) -> Result<core::Pod, serde_json::Error> {
         labels: metadata.labels,
         annotations: metadata.annotations,
         owner_references: metadata.owner_references,
+        finalizers: metadata.finalizers,
         ..ObjectMeta::default()
     };
     Ok(core::Pod { metadata, spec, status })

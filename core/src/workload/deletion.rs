@@ -14,7 +14,7 @@ use crate::workload::protection::{
     Guarding, keep_in_force, status as protection_status, take_down,
 };
 use crate::workload::spec::Workload;
-use crate::workload::status::causes::of_removals;
+use crate::workload::status::causes::{hooks_of_pods, of_removals};
 use crate::workload::status::conclusion::longest_waiting;
 use crate::workload::status::{count, events, guard_condition, leaving};
 use crate::workload::world::World;
@@ -124,12 +124,13 @@ fn status<S: Clone + Default + AsMut<WorkloadStatus>>(
     let shown = status.clone();
     let old = std::mem::take(&mut status.conditions);
     let refusals = draft.refusals(&world.failures, world.now);
-    let mut conditions = leaving(workload, counts.replicas, &refusals, &old, world.now);
+    let waits = hooks_of_pods(hooks, world.now);
+    let mut conditions = leaving(workload, counts.replicas, &waits, &refusals, &old, world.now);
     conditions.extend(guard_condition(workload, world, own, &old));
     let is_decided = |it: &Condition| conditions.iter().any(|new| new.type_ == it.type_);
     let is_failure = |it: &Condition| it.type_ == "Guarded" || it.type_.starts_with("Failed");
     let others: Vec<_> = old.into_iter().filter(|it| !is_decided(it) && !is_failure(it)).collect();
     status.conditions = others.into_iter().chain(conditions).collect();
-    status.causes = of_removals(Some(hooks), &status.conditions, Some(&shown), world.now);
+    status.causes = of_removals(waits, &status.conditions, Some(&shown));
     whole
 }

@@ -85,7 +85,7 @@ pub fn without_revision<S: Clone + Default + AsMut<WorkloadStatus>>(
     let (conditions, wake) = status::blocked(workload, world, own, by, &status.conditions);
     let shown = status.clone();
     status.conditions = conditions;
-    status.causes = causes::of_removals(None, &status.conditions, Some(&shown), world.now);
+    status.causes = causes::of_removals(Vec::new(), &status.conditions, Some(&shown));
     draft.wake_at(wake);
     Some(whole)
 }

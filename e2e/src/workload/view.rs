@@ -74,7 +74,13 @@ impl View {
             && self.is_observed()
             && self.pods.len() as i64 == replicas
             && self.runs.is_empty()
-            && self.text("/status/canary/revision") == self.text("/status/updateRevision")
+            && self.is_stable(replicas)
+    }
+
+    /// Whether the update revision is the stable one; a workload that never had a pod has none.
+    fn is_stable(&self, replicas: i64) -> bool {
+        let stable = self.text("/status/canary/revision");
+        stable == self.text("/status/updateRevision") || (replicas == 0 && stable.is_empty())
     }
 
     /// status.currentStepIndex.

@@ -77,7 +77,12 @@ async fn control_canary(case: &mut Case, game: Game) -> Result<()> {
         line(&hooks, &run)?[1..8] == ["Step", "step", "2", "Failed", "webtest", "1", "10"],
         "{hooks}"
     );
-    fails_with(case, &["retry", name], "belongs to a canary step").await?;
+    let retried = exits_with(case, 0, &["retry", name]).await?;
+    check_contains(&retried, &["retried: the hook of canary step 2"])?;
+    case.until("the hook has failed again", |view| {
+        view.phases("Step") == ["Failed"] && view.is_paused()
+    })
+    .await?;
 
     let printed = exits_with(case, 0, &["resume", &workload]).await?;
     ensure!(printed == format!("{full_name} resumed\n"), "{printed}");
@@ -92,7 +97,7 @@ async fn control_canary(case: &mut Case, game: Game) -> Result<()> {
     ensure!(line(&history, "2 ")?[1..4] == ["stable", "3", "game:v2"], "{history}");
     ensure!(line(&history, "3 ")?[1..4] == ["update", "1", "game:v3"], "{history}");
     let printed = exits_with(case, 0, &["undo", name]).await?;
-    ensure!(printed == format!("{full_name} rolled back to revision 2\n"), "{printed}");
+    ensure!(printed == format!("{full_name} rolled back to revision 2 (game:v2)\n"), "{printed}");
     status(case, 0, name).await?;
     let view = case.until_settled(4).await?;
     view.ensure(view.ready_with("game:v2") == 4 && !view.is_paused())
@@ -235,9 +240,12 @@ async fn an_image_is_set_and_rolled_back(case: &mut Case) -> Result<()> {
         &exits_with(case, 0, &["history", GAME, "--revision=2"]).await?,
         &["image: game:v2"],
     )?;
+    fails_with(case, &["undo", GAME], "an undo is not undone").await?;
+    exits_with(case, 0, &["set", "image", GAME, "*=game:v3"]).await?;
+    case.until_settled(2).await?;
     exits_with(case, 0, &["undo", GAME]).await?;
     let view = case.until_settled(2).await?;
-    view.ensure(view.ready_with("game:v2") == 2)
+    view.ensure(view.ready_with("game:v1") == 2)
 }
 
 async fn restart_recreates_pods_or_is_refused(case: &mut Case) -> Result<()> {

@@ -74,6 +74,11 @@ async fn workloads_are_printed_as_kubectl_prints_them(case: &mut Case) -> Result
     let kubectl: Value =
         serde_json::from_str(&case.kubectl(&["get", "gd", GAME, "-o", "json"]).await?)?;
     ensure!(object == kubectl, "{object:#} instead of {kubectl:#}");
+    let tree: Value =
+        serde_json::from_str(&exits_with(case, 0, &["tree", GAME, "-o", "json"]).await?)?;
+    let revision = &tree["children"][0];
+    ensure!(tree["kind"] == "GameDeployment" && revision["kind"] == "Revision", "{tree:#}");
+    ensure!(revision["children"][0]["kind"] == "Pod", "{tree:#}");
     let list: Value = serde_yaml_ng::from_str(&exits_with(case, 0, &["get", "-o", "yaml"]).await?)?;
     let kinds: Vec<&Value> =
         list["items"].as_array().context("no items")?.iter().map(|it| &it["kind"]).collect();

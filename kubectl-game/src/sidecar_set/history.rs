@@ -30,9 +30,9 @@ pub struct History {
     pub revisions: Vec<ControllerRevision>,
 }
 
-/// What `undo` changes.
+/// What a command changes.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Undo {
+pub struct Edit {
     /// The set after the change.
     pub after: Value,
     /// The outcome, printed after the name of the set.
@@ -131,7 +131,7 @@ impl History {
 
     /// Rolls back to a revision; by default, to the stable one if it is not the latest, and to the previous one
     /// otherwise.
-    pub fn undo(&self, to: Option<i64>) -> Result<Undo, Error> {
+    pub fn undo(&self, to: Option<i64>) -> Result<Edit, Error> {
         let set = &self.set;
         let revision = match to {
             Some(number) if number > 0 => self.revision_numbered(number)?,
@@ -150,7 +150,7 @@ impl History {
         if revision.name_any() == set.status().latest_revision && self.is_observed() {
             let outcome =
                 format!("skipped rollback (current containers already match revision {number})");
-            return Ok(Undo { after: set.object.clone(), outcome, note: None });
+            return Ok(Edit { after: set.object.clone(), outcome, note: None });
         }
         let mut after = set.object.clone();
         let spec = &mut after["spec"];
@@ -161,7 +161,7 @@ impl History {
                 _ => drop(spec.as_object_mut().and_then(|spec| spec.remove(field))),
             }
         }
-        Ok(Undo {
+        Ok(Edit {
             after,
             outcome: format!("rolled back to revision {number}"),
             note: self.note(&revision.name_any()),
@@ -271,7 +271,7 @@ mod tests {
         History::new(set, revisions.into_iter().chain([foreign]).collect())
     }
 
-    fn image(undo: &Undo) -> &str {
+    fn image(undo: &Edit) -> &str {
         let image = &undo.after["spec"]["containers"][0]["image"];
         image.as_str().unwrap_or_default()
     }

@@ -46,6 +46,13 @@ fn state(set: &Set) -> (End, &'static str, String, Option<Advice>) {
         return (End::InProgress, "Unseen", sentence, Some(game(purpose, "doctor")));
     };
     let sentence = progressing.message.clone();
+    let clash = set.condition(ConditionType::Injecting).filter(|it| it.reason == "Clash");
+    // Left out of all pods; otherwise it is told beside the progress of the others.
+    if let Some(clash) = clash.filter(|_| status.matched_pods == 0) {
+        let why = format!("{sentence}; {}", clash.message);
+        let tree = game("see the pods with", &format!("tree {name}"));
+        return (End::Stopped, "Blocked", why, Some(tree));
+    }
     match progressing.reason.as_str() {
         "Complete" | "HeldBack" | "NotUpdate" => {
             let why = match status.updated_pods - status.updated_ready_pods {

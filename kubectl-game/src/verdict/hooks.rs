@@ -9,7 +9,7 @@ use kube::ResourceExt;
 use super::{End, Finding};
 use crate::age::span;
 use crate::scene::Scene;
-use crate::view::run::summary;
+use crate::view::run::{clock, summary};
 
 /// Pods whose hook ended without success. They wait for a user, except for a PreDelete hook of guarded pods, which the
 /// operator runs again.
@@ -78,7 +78,7 @@ pub fn is_run_again(scene: &Scene, point: HookPoint) -> bool {
     point == HookPoint::PreDelete && scene.game.status.protection.is_some()
 }
 
-pub(super) fn running_hooks(scene: &Scene) -> Vec<Finding> {
+pub(super) fn running_hooks(scene: &Scene, now: Timestamp) -> Vec<Finding> {
     let finding = |point: HookPoint| {
         let is_running =
             |run: &&HookRun| scene.point(run) == Some(point) && !run.phase().is_completed();
@@ -86,9 +86,10 @@ pub(super) fn running_hooks(scene: &Scene) -> Vec<Finding> {
         let first = runs.first()?;
         let sentence = match point {
             HookPoint::Step => format!(
-                "waits for the hook of canary step {}, {}: {}",
+                "waits for the hook of canary step {}, {}, {}: {}",
                 scene.game.step_index().unwrap_or(0),
                 first.name_any(),
+                clock(first, now),
                 summary(first)
             ),
             _ => {
@@ -99,9 +100,10 @@ pub(super) fn running_hooks(scene: &Scene) -> Vec<Finding> {
                     _ => "hooks of pods",
                 };
                 format!(
-                    "waits for {} {hooks} {}: {}",
+                    "waits for {} {hooks} {}, {}: {}",
                     point.as_str(),
                     abbreviate(&pods),
+                    clock(first, now),
                     summary(first)
                 )
             }
@@ -131,7 +133,7 @@ fn describe_pod(scene: &Scene, point: HookPoint, pod: String) -> String {
 }
 
 /// The first few of these names, and the number of the others.
-fn abbreviate(names: &[String]) -> String {
+pub(super) fn abbreviate(names: &[String]) -> String {
     const SHOWN: usize = 3;
     let more = names.len().saturating_sub(SHOWN);
     let shown = names[..names.len() - more].join(", ");

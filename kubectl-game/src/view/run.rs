@@ -1,8 +1,10 @@
 //! A HookRun in a few words: its last measurement, and the reason for its phase.
 
 use gamekeeper_core::api::{HookPhase, HookRun, MetricResult};
+use jiff::Timestamp;
 
 use super::cut;
+use crate::age::span;
 use crate::style::Tone;
 use crate::table::Cell;
 
@@ -49,6 +51,18 @@ fn most_relevant(run: &HookRun) -> Option<&MetricResult> {
     let mut latest = metrics.iter().rev();
     let measured = || latest.find(|metric| !metric.measurements.is_empty());
     metrics.iter().find(is_bad).or_else(measured)
+}
+
+/// For how long a run has been measuring, and how far it is.
+pub fn clock(run: &HookRun, now: Timestamp) -> String {
+    let created = run.metadata.creation_timestamp.as_ref().map_or(now, |it| it.0);
+    let elapsed = span(now.duration_since(created).as_secs());
+    let progress = most_relevant(run).and_then(|result| {
+        let metric = run.spec.metrics.iter().find(|it| it.name == result.name)?;
+        let count = metric.count.filter(|count| *count > 1)?;
+        Some(format!(", {} of {count} measurements", result.count.saturating_add(result.error)))
+    });
+    format!("for {elapsed}{}", progress.unwrap_or_default())
 }
 
 /// The last measurement, and the reason for the phase.

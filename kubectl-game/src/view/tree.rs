@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
+use serde_json::{Value, json};
 
 use super::head::head;
 use super::run::{phase_cell, summary};
@@ -36,6 +37,20 @@ pub fn tree(scene: &Scene, max_pods: usize, style: Style, now: Timestamp) -> Str
     let verdict = judge(scene, now);
     let root = root(scene, &verdict, &Shown::choose(scene, max_pods), now);
     format!("{}\n{}", head(scene, &verdict, style), render(&root, style))
+}
+
+/// The tree as an object, for programs. Ages are left out: they differ each time.
+pub fn data(scene: &Scene, max_pods: usize, now: Timestamp) -> Value {
+    let verdict = judge(scene, now);
+    node_data(&root(scene, &verdict, &Shown::choose(scene, max_pods), now))
+}
+
+fn node_data(node: &Node) -> Value {
+    let children: Vec<Value> = node.children.iter().map(node_data).collect();
+    json!({
+        "name": node.name, "kind": node.kind, "status": node.state.text(), "info": node.info,
+        "children": children,
+    })
 }
 
 /// The table of a tree.

@@ -197,15 +197,20 @@ fn crashing(seen: &Seen, reported: &core::ContainerStatus) -> Option<Trouble> {
     Some(Trouble { kind, since: to, over_at })
 }
 
-/// Whether the container that ended is the one that ran before the last in-place update.
+/// Whether the container that ended is the one that ran before the last in-place update, or ended before that: an earlier
+/// update may have ended it, and it runs since then.
 fn is_by_update(
     seen: &Seen,
     reported: &core::ContainerStatus,
     end: &core::ContainerStateTerminated,
 ) -> bool {
-    let change = seen.record.and_then(|it| it.containers.get(&reported.name));
+    let Some(record) = seen.record else {
+        return false;
+    };
     let ended = end.container_id.as_deref().unwrap_or_default();
-    change.is_some_and(|it| !ended.is_empty() && it.from_container_id == ended)
+    let change = record.containers.get(&reported.name);
+    let is_before = end.finished_at.as_ref().is_some_and(|at| at.0 <= record.patched_at);
+    change.is_some_and(|it| !ended.is_empty() && it.from_container_id == ended) || is_before
 }
 
 fn how(end: &core::ContainerStateTerminated) -> String {

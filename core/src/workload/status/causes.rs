@@ -10,10 +10,11 @@ use crate::api::{
     Actor, Cause, ConditionType, PodHookCondition, Reason, WaitReason, WorkloadStatus,
 };
 use crate::observed::time::{duration, earlier, rounded_down};
-use crate::observed::{Pod, Trouble, TroubleKind};
+use crate::observed::{Pod, RevisionName, Trouble, TroubleKind};
 use crate::text::truncate;
 use crate::workload::decision::Blocked;
 use crate::workload::hooks::{Hooks, run_maker};
+use crate::workload::in_place::is_at;
 use crate::workload::spec::Workload;
 use crate::workload::status::Outcome;
 use crate::workload::update::Scene;
@@ -26,6 +27,7 @@ const MAX_MESSAGE: usize = 1_000;
 /// What is wrong with the pods of a workload, as far as it is worth telling now.
 pub struct Troubles<'a> {
     now: Timestamp,
+    update: RevisionName<'a>,
     /// Those that are told, in the order of their time.
     shown: Vec<(&'a Pod, &'a Trouble)>,
     /// When another one is told, or one is over.
@@ -41,7 +43,7 @@ impl<'a> Troubles<'a> {
         let mut shown: Vec<_> = all().filter(|(_, trouble)| trouble.is_shown(now)).collect();
         shown.sort_by_key(|(pod, trouble)| (trouble.since, &pod.name));
         let changes_at = all().filter_map(|(_, trouble)| trouble.changes_at(now)).min();
-        Self { now, shown, changes_at }
+        Self { now, update: scene.revisions.update.name(), shown, changes_at }
     }
 
     /// When the list, or what is overdue, changes although nothing happens.
@@ -50,18 +52,17 @@ impl<'a> Troubles<'a> {
         earlier(self.changes_at, due.filter(|at| *at > self.now).min())
     }
 
-    /// The troubles of pods that are to become ready.
+    /// The troubles of pods that the rollout waits for. Those at other revisions are still to be replaced.
     fn starting(&self) -> impl Iterator<Item = (&'a Pod, &'a Trouble)> {
-        self.shown.iter().copied().filter(|(pod, _)| !pod.terminating)
+        let update = self.update;
+        self.shown.iter().copied().filter(move |(pod, _)| !pod.terminating && is_at(pod, update))
     }
 
-    /// A message, with the trouble that explains it best: that of the pod that has had it longest, but a pod that cannot
+    /// The trouble that explains best why nothing moves: that of the pod that has had it longest, but a pod that cannot
     /// become ready comes before one that only takes its time.
-    pub fn explain(&self, message: String) -> String {
-        match self.shown.iter().min_by_key(|(_, trouble)| urgency(&trouble.kind)) {
-            Some((pod, trouble)) => format!("{message}: {}", trouble.kind.sentence(&pod.name)),
-            None => message,
-        }
+    pub fn most_urgent(&self) -> Option<String> {
+        let first = self.shown.iter().min_by_key(|(_, trouble)| urgency(&trouble.kind));
+        first.map(|(pod, trouble)| trouble.kind.sentence(&pod.name))
     }
 
     /// Why the rollout has failed, if a pod is not ready for longer than progressDeadlineSeconds.
@@ -87,7 +88,8 @@ impl<'a> Troubles<'a> {
                 add_pod(cause, &pod.name);
                 continue;
             }
-            let is_overdue = due(workload, trouble).is_some_and(|due| due <= self.now);
+            let due = due(workload, trouble).filter(|_| is_at(pod, self.update));
+            let is_overdue = due.is_some_and(|due| due <= self.now);
             let mut cause = Cause {
                 container: container(&trouble.kind).to_owned(),
                 until: trouble.over_at.map(|at| Time(rounded_down(at))),
@@ -164,11 +166,9 @@ fn container(kind: &TroubleKind) -> &str {
 }
 
 /// What the causes are computed from.
-pub struct Facts<'a, 's, 'h> {
+pub struct Facts<'a, 's> {
     /// The input of the plan.
     pub scene: &'a Scene<'s>,
-    /// The hooks of pods.
-    pub hooks: &'a Hooks<'h>,
     /// The result of the plan.
     pub outcome: &'a Outcome<'a>,
     /// The conditions that this plan has determined.
@@ -183,9 +183,8 @@ pub fn causes(facts: &Facts) -> Vec<Cause> {
     let mut causes = obstacles(facts.conditions);
     causes.extend(pause(facts));
     causes.extend(waiting_step(facts.conditions));
-    causes.extend(of_hooks(facts.hooks, facts.scene.world.now));
+    causes.extend(facts.outcome.hooks.iter().cloned());
     causes.extend(facts.outcome.troubles.causes(facts.scene.workload));
-    causes.extend(step_hook(facts));
     causes.extend(awaited(facts));
     if causes.is_empty() && !facts.outcome.complete {
         causes.extend(unexplained(facts.conditions));
@@ -194,20 +193,14 @@ pub fn causes(facts: &Facts) -> Vec<Cause> {
     in_order(causes, facts.old)
 }
 
-/// The causes of a workload of which nothing can be planned but the removal of pods.
+/// The causes of a workload of which nothing can be planned but the removal of pods, which waits for these hooks.
 pub fn of_removals(
-    hooks: Option<&Hooks>,
+    hooks: Vec<Cause>,
     conditions: &[Condition],
     old: Option<&WorkloadStatus>,
-    now: Timestamp,
 ) -> Vec<Cause> {
     let mut causes = obstacles(conditions);
-    if let Some(hooks) = hooks {
-        causes.extend(of_hooks(hooks, now));
-        if causes.is_empty() {
-            causes.extend(next_hook(hooks, now));
-        }
-    }
+    causes.extend(hooks);
     if causes.is_empty() {
         causes.extend(unexplained(conditions));
     }
@@ -224,11 +217,22 @@ fn in_order(mut causes: Vec<Cause>, old: Option<&WorkloadStatus>) -> Vec<Cause> 
     causes
 }
 
-/// The hooks of pods that keep pods waiting.
-fn of_hooks(hooks: &Hooks, now: Timestamp) -> Vec<Cause> {
+/// The hooks that keep the workload waiting: those of pods, and that of the current canary step.
+pub fn awaited_hooks(scene: &Scene, hooks: &Hooks) -> Vec<Cause> {
+    let mut causes = hooks_of_pods(hooks, scene.world.now);
+    causes.extend(step_hook(scene));
+    causes
+}
+
+/// The hooks of pods that keep pods waiting, also those that are about to start: between two runs of a hook, a pod waits,
+/// too.
+pub fn hooks_of_pods(hooks: &Hooks, now: Timestamp) -> Vec<Cause> {
     let mut causes = refused_hooks(hooks);
     causes.extend(removed_hook(hooks, now));
     causes.extend(running_hooks(hooks));
+    if causes.is_empty() {
+        causes.extend(next_hook(hooks, now));
+    }
     causes
 }
 
@@ -405,14 +409,14 @@ fn running_hooks(hooks: &Hooks) -> Vec<Cause> {
 }
 
 /// The running hook of the current canary step.
-fn step_hook(facts: &Facts) -> Option<Cause> {
-    let progress = &facts.outcome.rollout.progress;
+fn step_hook(scene: &Scene) -> Option<Cause> {
+    let progress = &scene.sizes.rollout.progress;
     let name = progress.canary.current_step_hook_run.as_deref()?;
-    let mut runs = facts.scene.world.runs.iter();
+    let mut runs = scene.world.runs.iter();
     let run = runs.find(|run| run.name_any() == name && !run.phase().is_completed())?;
     let index = progress.step_index.unwrap_or(0);
     let message = format!("canary step {index} waits for its hook {name}");
-    let since = run.creation_timestamp().map_or(facts.scene.world.now, |it| it.0);
+    let since = run.creation_timestamp().map_or(scene.world.now, |it| it.0);
     let mut cause = cause(Reason::HookRunning, message, Actor::Game, since);
     cause.hook_point = HookPoint::Step.as_str().to_owned();
     Some(cause)

@@ -13,7 +13,7 @@ use crate::workload::protection;
 use crate::workload::spec::UpdateType;
 use crate::workload::spec::Workload;
 use crate::workload::status;
-use crate::workload::status::causes::{Facts, Troubles, causes};
+use crate::workload::status::causes::{Facts, Troubles, awaited_hooks, causes};
 use crate::workload::status::{Outcome, PodCounts, Reasons};
 use crate::workload::update::Scene;
 
@@ -42,6 +42,7 @@ pub fn status(
         complete: is_settled && sizes.proven_at.is_none() && reasons.obstacles.is_none(),
         unproven: is_settled && sizes.proven_at.is_some(),
         troubles: &troubles,
+        hooks: awaited_hooks(scene, hooks),
         counts,
         victims: sizes.victims.len() + to_replace,
         reserved: reserved(scene),
@@ -56,7 +57,7 @@ pub fn status(
     let state = status::state(outcome.complete, &conditions, hooks.refused.as_ref());
     let (progress_condition, due) = kstatus::condition(state, workload.generation, old, world.now);
     wake = earlier(wake, due);
-    let facts = Facts { scene, hooks, outcome: &outcome, conditions: &conditions, old: shown };
+    let facts = Facts { scene, outcome: &outcome, conditions: &conditions, old: shown };
     let causes = causes(&facts);
     conditions.extend(progress_condition);
     let status = WorkloadStatus {

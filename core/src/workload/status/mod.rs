@@ -8,7 +8,7 @@ pub mod unreadable;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-use crate::api::{ConditionType, PauseReason, Reason};
+use crate::api::{Cause, ConditionType, PauseReason, Reason};
 use crate::kstatus;
 use crate::kstatus::{MAX_MESSAGE, State, Why};
 use crate::observed::time::{earlier, rounded_down};
@@ -96,10 +96,27 @@ pub struct Outcome<'a> {
     pub reserved: usize,
     /// What is wrong with pods.
     pub troubles: &'a Troubles<'a>,
+    /// The hooks that keep the workload waiting.
+    pub hooks: Vec<Cause>,
     /// Whether the pods at the update revision have yet to run for long enough.
     pub unproven: bool,
     /// Why the workload does not match its spec.
     pub reasons: Reasons,
+}
+
+impl Outcome<'_> {
+    /// A message, with the reason why nothing moves: what is wrong with a pod, or else a hook.
+    fn explain(&self, message: String) -> String {
+        let hook = || self.hooks.first().map(|it| it.message.clone());
+        explained(message, self.troubles.most_urgent().or_else(hook))
+    }
+}
+
+fn explained(message: String, why: Option<String>) -> String {
+    match why {
+        Some(why) => format!("{message}: {why}"),
+        None => message,
+    }
 }
 
 /// The conditions, with the time of the last change of each.
@@ -140,13 +157,15 @@ pub fn failures(
 pub fn leaving(
     workload: &Workload,
     pods: i32,
+    hooks: &[Cause],
     refusals: &Obstacles,
     old: &[Condition],
     now: Timestamp,
 ) -> Vec<Condition> {
-    let message = format!(
+    let left = format!(
         "the workload is being deleted; pods that are left, and wait for their hook: {pods}"
     );
+    let message = explained(left, hooks.first().map(|it| it.message.clone()));
     let ready = Finding::status_false(ConditionType::Ready, Reason::PodsToDelete, message.clone());
     let type_ = ConditionType::Progressing;
     let progressing = match refusals.scale.as_ref() {
@@ -274,9 +293,9 @@ fn ready(workload: &Workload, outcome: &Outcome) -> Finding {
     }
     let (reason, message) = if available < wanted {
         let message = format!("{available} of {wanted} pods are available");
-        (Reason::PodsUnavailable, outcome.troubles.explain(message))
+        (Reason::PodsUnavailable, outcome.explain(message))
     } else if outcome.victims > 0 {
-        (Reason::PodsToDelete, to_delete(outcome))
+        (Reason::PodsToDelete, outcome.explain(to_delete(outcome)))
     } else if let (Some(by), true) = (&outcome.reasons.obstacles.scale, updated >= wanted) {
         (by.reason, by.message.clone())
     } else if outcome.unproven {
@@ -286,7 +305,7 @@ fn ready(workload: &Workload, outcome: &Outcome) -> Finding {
         (Reason::RevisionNotProven, message)
     } else {
         let message = format!("{updated} of {wanted} pods are at the update revision");
-        (Reason::RolloutUnderWay, outcome.troubles.explain(message))
+        (Reason::RolloutUnderWay, outcome.explain(message))
     };
     Finding::status_false(ConditionType::Ready, reason, message)
 }
@@ -370,7 +389,7 @@ fn progressing(workload: &Workload, outcome: &Outcome) -> Finding {
             }
             (None, None) => {
                 let message = "pods are being created, updated or deleted".to_owned();
-                proceeds(Reason::RollingOut, &outcome.troubles.explain(message))
+                proceeds(Reason::RollingOut, &outcome.explain(message))
             }
         },
     }

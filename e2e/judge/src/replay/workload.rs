@@ -64,6 +64,14 @@ impl Version {
         self.object.pointer("/spec/updateStrategy/paused") == Some(&Value::Bool(true))
     }
 
+    /// Whether the hook of the canary step is to be run again.
+    pub(crate) fn retries_step(&self) -> bool {
+        let retry = annotation(&self.object, names::RETRY);
+        let retry = retry.and_then(|it| serde_json::from_str::<Value>(it).ok());
+        let points = retry.as_ref().and_then(|it| it["points"].as_array());
+        points.is_some_and(|it| it.iter().any(|point| point == "Step"))
+    }
+
     /// Whether an annotation shows that the operator itself has set the pause.
     pub(crate) fn has_pause_annotation(&self) -> bool {
         annotation(&self.object, names::PAUSE).is_some()

@@ -77,7 +77,12 @@ impl WorkloadPause {
                 None
             }
             (true, false, true) => {
-                let may_end = |pause: &Pause| pause.may_end(after, write);
+                // A retry of the step's hook ends the pause, but not the step.
+                let is_retried = |pause: &Pause| {
+                    let step = before.steps().get(pause.index);
+                    before.retries_step() && step.is_some_and(|it| it.get("hook").is_some())
+                };
+                let may_end = |pause: &Pause| pause.may_end(after, write) || is_retried(pause);
                 let is_allowed = self.last.as_ref().is_some_and(may_end);
                 (!is_allowed).then(|| "ends a pause that it must not end".to_owned())
             }
