@@ -106,6 +106,10 @@ pub fn advice(cause: &Cause, subject: &Subject) -> Vec<Advice> {
             "see its finalizers with",
             &format!("get pod {pod} -o jsonpath={{.metadata.finalizers}}"),
         )),
+        Reason::DrainWaits => {
+            let node = format!("move node/{} -A", cause.node);
+            commands.push(subject.game("move them to other nodes after their hooks with", &node));
+        }
         Reason::HookRunning => commands.push(subject.hooks()),
         Reason::HookNotSuccessful => {
             commands.push(subject.retry("fix what it checks, then", &cause.hook_point));

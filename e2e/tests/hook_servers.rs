@@ -104,7 +104,7 @@ async fn a_private_ca_is_trusted_from_a_secret(case: &mut Case) -> Result<()> {
     for (run, trust, phase, expected) in [
         ("trusting", trusting("ca"), "Successful", ""),
         ("insecure", json!({"insecure": true}), "Successful", ""),
-        ("doubting", json!({}), "Error", "invalid peer certificate"),
+        ("doubting", json!({}), "Error", "the server's certificate"),
         ("shut", trusting("shut"), "Error", "caSecret: secret shut is not readable by hooks"),
         ("odd", trusting("odd"), "Error", "caSecret: "),
     ] {

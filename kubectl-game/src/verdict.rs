@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 
 use self::hooks::{abbreviate, failed_hooks, running_hooks};
-use self::troubles::{broken_hooks, moves, spoils_canary, troubles};
+use self::troubles::{moves, spoils_canary, told_at_rest, troubles};
 use crate::age::span;
 use crate::game::Game;
 use crate::scene::Scene;
@@ -181,7 +181,9 @@ pub fn judge(scene: &Scene, now: Timestamp) -> Verdict {
             findings.push(pause_of_next_rollout(game));
         }
         findings.extend(upkeep(game));
-        findings.extend(broken_hooks(game));
+        let told = told_at_rest(game);
+        findings[0].commands.extend(told.iter().flat_map(|it| it.commands.clone()));
+        findings.extend(told);
     } else {
         findings.extend(pause(scene, now));
         findings.extend(waiting_step(game));

@@ -294,7 +294,7 @@ impl Router {
     /// - If its kubelet was upgraded to one that restarts native sidecars: the workloads whose pods have or can get
     ///   these, and the SidecarSets with native sidecars. To one that changes resources: the workloads that are updated
     ///   in place.
-    /// - If its removal was announced or called off: the workloads whose pods are moved off such nodes.
+    /// - If its removal was announced or called off: the workloads whose pods are moved off such nodes, or are guarded.
     /// - If the change can affect the plans of Clusters: all Clusters.
     pub(crate) fn node(&self, (old, new): &Transition<NodeState>) {
         self.queue_clusters(old.as_deref(), new.as_deref());
@@ -321,7 +321,7 @@ impl Router {
             (lost_changed && it.deletes_pods_on_lost_nodes)
                 || (resizes_now && it.is_updated_in_place)
                 || (sidecars_changed && (it.has_sidecars || gets_native(it)))
-                || (going_changed && it.moves_off_nodes)
+                || (going_changed && it.heeds_going_nodes)
         }));
     }
 

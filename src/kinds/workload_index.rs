@@ -28,8 +28,9 @@ pub(super) struct Entry {
     pub is_updated_in_place: bool,
     /// Whether the workload's pods have native sidecars.
     pub has_sidecars: bool,
-    /// Whether the workload's pods are moved off nodes that are going to be removed.
-    pub moves_off_nodes: bool,
+    /// Whether it matters to the workload that a node is going to be removed: its pods are moved off the node, or the drain
+    /// waits for them.
+    pub heeds_going_nodes: bool,
 }
 
 /// A property that objects and their workloads have in common.
@@ -94,9 +95,9 @@ impl WorkloadIndex {
                 || object.protection().is_some_and(|it| it.pods == PodProtection::Guarded),
             is_updated_in_place: object.update_type() == UpdateStrategyType::InplaceUpdate,
             has_sidecars: has_sidecars(object.pod_template()),
-            moves_off_nodes: object
-                .protection()
-                .is_some_and(|it| it.on_node_going == OnNodeGoing::Move),
+            heeds_going_nodes: object.protection().is_some_and(|it| {
+                it.on_node_going == OnNodeGoing::Move || it.pods == PodProtection::Guarded
+            }),
         };
         let by_key = self.by_key.entry(entry.key.namespace.clone()).or_default();
         for key in &entry.keys {

@@ -30,6 +30,7 @@ use super::connection::Connection;
 use super::lookups::{LookupError, Lookups};
 use super::secrets::Secrets;
 use super::tls::{Authorities, Tls};
+use gamekeeper_core::causes::in_plain_words;
 
 /// The longest body of a response, in bytes.
 pub(super) const MAX_RESPONSE: usize = 1 << 20;
@@ -376,7 +377,7 @@ pub(super) fn cause(error: &dyn std::error::Error) -> String {
     while let Some(source) = innermost.source() {
         innermost = source;
     }
-    innermost.to_string()
+    in_plain_words(innermost.to_string())
 }
 
 /// A URL for messages: without user, password and query, which may hold secrets.

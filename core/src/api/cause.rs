@@ -31,6 +31,9 @@ pub struct Cause {
     /// The container of the first pod, if the cause concerns a container.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub container: String,
+    /// The node, if the cause is one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub node: String,
     /// The hook point, if the cause is a hook.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub hook_point: String,

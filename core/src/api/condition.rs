@@ -146,6 +146,8 @@ pub enum Reason {
     HookNotSuccessful,
     /// A hook is running.
     HookRunning,
+    /// Guarded pods may have players, and their node is going to be removed: its drain waits.
+    DrainWaits,
     /// A pod has not become ready within spec.progressDeadlineSeconds.
     ProgressDeadlineExceeded,
     /// The containers of the new revision have not run for long enough to be trusted.
@@ -236,6 +238,7 @@ impl Reason {
             | Self::AnotherBudget
             | Self::PodsUnlabeled
             | Self::HookRunning
+            | Self::DrainWaits
             | Self::RevisionNotProven
             | Self::PodUnschedulable
             | Self::ClaimNotBound
@@ -276,6 +279,11 @@ impl Reason {
                 | Self::HookArgumentMissing
                 | Self::HookCannotSucceed
         )
+    }
+
+    /// Whether it is worth telling although the workload is what its spec describes, and nothing in it waits.
+    pub fn is_told_at_rest(self) -> bool {
+        self.is_broken_hook() || self == Self::DrainWaits
     }
 
     /// Whether the rollout is paused, by a user or by a canary step.

@@ -73,11 +73,15 @@ pub(super) fn spoils_canary(game: &Game, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Hooks that cannot run when they are needed. Nothing waits for them yet.
-pub(super) fn broken_hooks(game: &Game) -> Vec<Finding> {
-    let is_broken = |it: &&Cause| Reason::parse(&it.reason).is_some_and(Reason::is_broken_hook);
-    let causes = game.status.causes.iter().filter(is_broken);
-    causes.map(|it| Finding::new(End::Done, "Complete", it.sentence())).collect()
+/// What is worth knowing although nothing in the workload waits: hooks that cannot run when they are needed, and drains
+/// that wait for guarded pods.
+pub(super) fn told_at_rest(game: &Game) -> Vec<Finding> {
+    let is_told = |it: &&Cause| Reason::parse(&it.reason).is_some_and(Reason::is_told_at_rest);
+    let finding = |it: &Cause| {
+        let finding = Finding::new(End::Done, "Complete", it.sentence()).about(it.pods.clone());
+        Finding { actor: it.actor, ..finding }.with_commands(advice(it, &game.subject()))
+    };
+    game.status.causes.iter().filter(is_told).map(finding).collect()
 }
 
 /// Pods whose replacement was requested. The operator may not have seen the request yet.

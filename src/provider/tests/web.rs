@@ -79,7 +79,10 @@ async fn only_a_2xx_response_can_be_a_success() {
 async fn a_response_that_does_not_match_the_path_is_an_error() {
     for (body, expected) in [
         ("draining", "HTTP 200 from SERVER/ in N ms: the response is not JSON: draining"),
-        ("{}", "HTTP 200 from SERVER/ in N ms: jsonPath {$.age}: key age is not found"),
+        (
+            "{}",
+            "HTTP 200 from SERVER/ in N ms: jsonPath {$.age}: key age is not found in an empty object",
+        ),
     ] {
         let server = Server::answering("200 OK", body).await;
         let web = json!({"url": server.url, "jsonPath": "{$.age}"});

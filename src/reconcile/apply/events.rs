@@ -1,8 +1,8 @@
 //! Kubernetes events.
 //!
 //! Publishing an event never blocks, so it never delays a reconcile. If there are too many events, some are dropped. Each event
-//! is a write to the API server, so events for many pods are merged into one, and a recent event is not
-//! repeated.
+//! is a write to the API server, so events for many pods are merged into one. A recent event is not repeated, but
+//! continued: its series says how often it has happened, and when last.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use tracing::debug;
 
 use super::Target;
 use crate::runtime::fair::RoundRobin;
-use crate::runtime::request::{Reads, Refusal, RequestResult, Requests, to_bytes};
+use crate::runtime::request::{Content, Reads, Refusal, RequestResult, Requests, to_bytes};
 use gamekeeper_core::api::API_VERSION;
 use gamekeeper_core::api::names::FIELD_MANAGER;
 use gamekeeper_core::write::Event;
@@ -31,8 +31,10 @@ const PER_NAMESPACE: usize = 256;
 const MAX_WRITES: usize = 8;
 /// How long events for pods are collected before they are merged.
 const MERGE_INTERVAL: Duration = Duration::from_secs(2);
-/// The shortest time between two equal events.
+/// Equal events within this time are one series.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(300);
+/// The shortest time between two writes of a series.
+const SERIES_INTERVAL: Duration = Duration::from_secs(10);
 /// The most recent events that are remembered, so that they are not repeated.
 const MAX_RECENT: usize = 8 * QUEUE_CAPACITY;
 /// The longest note that the API server accepts.
@@ -111,11 +113,11 @@ impl EventWriter {
             if events.pods.is_empty() {
                 flush_at = Instant::now() + MERGE_INTERVAL;
             }
-            while let Some((regarding, event)) = events.next(Instant::now()) {
+            while let Some(due) = events.next(Instant::now()) {
                 let (requests, instance) = (&requests, &instance);
                 writes.push(async move {
-                    let result = write(requests, instance, &regarding, &event).await;
-                    (regarding, event, result)
+                    let result = write(requests, instance, &due).await;
+                    (due, result)
                 });
             }
             if !is_open && writes.is_empty() {
@@ -127,9 +129,7 @@ impl EventWriter {
                     None => is_open = false,
                 },
                 () = sleep_until(flush_at), if !events.pods.is_empty() => events.flush(),
-                Some((regarding, event, result)) = writes.next() => {
-                    events.wrote(regarding, event, &result, Instant::now());
-                }
+                Some((due, result)) = writes.next() => events.wrote(due, &result, Instant::now()),
             }
         }
     }
@@ -146,7 +146,33 @@ struct Events {
     counts: HashMap<String, usize>,
     /// The namespaces in which an event is being written: one at a time.
     writing: HashSet<String>,
-    recent: HashMap<(Regarding, String, String), Instant>,
+    recent: HashMap<(Regarding, String, String), Recent>,
+}
+
+/// An event that is to be written.
+struct Due {
+    regarding: Regarding,
+    event: Event,
+    /// The name of the object.
+    name: String,
+    /// How often it has happened; more than once for an event that is continued.
+    count: u32,
+}
+
+/// An event that was written, or refused.
+struct Recent {
+    /// When it was first written.
+    since: Instant,
+    name: String,
+    count: u32,
+    /// When its series was last written.
+    told: Instant,
+}
+
+impl Recent {
+    fn is_over(&self, now: Instant) -> bool {
+        now.duration_since(self.since) >= REPEAT_INTERVAL
+    }
 }
 
 impl Events {
@@ -170,8 +196,8 @@ impl Events {
         self.waiting.push(&regarding.namespace.clone(), (regarding, event));
     }
 
-    /// The next event to write, which is not one that was written a short time ago; [`Self::wrote`] must follow.
-    fn next(&mut self, now: Instant) -> Option<(Regarding, Event)> {
+    /// The next event to write, or to continue if it was written a short time ago; [`Self::wrote`] must follow.
+    fn next(&mut self, now: Instant) -> Option<Due> {
         while self.writing.len() < MAX_WRITES {
             let admit = |namespace: &str| (!self.writing.contains(namespace)).then_some(());
             let ((regarding, event), ()) = self.waiting.pop(admit)?;
@@ -181,28 +207,51 @@ impl Events {
                 _ => drop(self.counts.remove(namespace)),
             }
             let key = (regarding.clone(), event.reason.clone(), event.message.clone());
-            let is_recent = |at: &Instant| now.duration_since(*at) < REPEAT_INTERVAL;
-            if !self.recent.get(&key).is_some_and(is_recent) {
-                self.writing.insert(namespace.clone());
-                return Some((regarding, event));
-            }
+            let recent = self.recent.get_mut(&key).filter(|recent| !recent.is_over(now));
+            let (name, count) = match recent {
+                None => {
+                    let now = Timestamp::now().as_nanosecond();
+                    (format!("{}.{now:x}", regarding.name), 1)
+                }
+                Some(recent) => {
+                    recent.count = recent.count.saturating_add(1);
+                    if now.duration_since(recent.told) < SERIES_INTERVAL {
+                        continue;
+                    }
+                    (recent.name.clone(), recent.count)
+                }
+            };
+            self.writing.insert(namespace.clone());
+            return Some(Due { regarding, event, name, count });
         }
         None
     }
 
-    /// Drops equal events during the next [`REPEAT_INTERVAL`], unless the event may not have been written.
-    fn wrote(&mut self, regarding: Regarding, event: Event, result: &RequestResult, now: Instant) {
+    /// Equal events during the next [`REPEAT_INTERVAL`] continue this one, unless it may not have been written.
+    fn wrote(&mut self, due: Due, result: &RequestResult, now: Instant) {
+        let Due { regarding, event, name, count } = due;
         self.writing.remove(&regarding.namespace);
-        if let Err(Refusal::Busy { .. } | Refusal::Unavailable { .. }) = result {
+        let key = (regarding, event.reason, event.message);
+        match result {
+            Err(Refusal::Busy { .. } | Refusal::Unavailable { .. }) => return,
+            // The event to continue has expired.
+            Err(Refusal::NotFound(_)) if count > 1 => {
+                self.recent.remove(&key);
+                return;
+            }
+            _ => {}
+        }
+        if let Some(recent) = self.recent.get_mut(&key).filter(|_| count > 1) {
+            recent.told = now;
             return;
         }
         if self.recent.len() > QUEUE_CAPACITY {
-            self.recent.retain(|_, at| now.duration_since(*at) < REPEAT_INTERVAL);
+            self.recent.retain(|_, recent| !recent.is_over(now));
         }
         if self.recent.len() >= MAX_RECENT {
             self.recent.clear();
         }
-        self.recent.insert((regarding, event.reason, event.message), now);
+        self.recent.insert(key, Recent { since: now, name, count, told: now });
     }
 
     /// Merges the events for pods.
@@ -217,21 +266,28 @@ impl Events {
     }
 }
 
-async fn write(
-    requests: &Requests,
-    instance: &str,
-    regarding: &Regarding,
-    event: &Event,
-) -> RequestResult {
+async fn write(requests: &Requests, instance: &str, due: &Due) -> RequestResult {
+    let Due { regarding, event, name: event_name, count } = due;
     let now = Timestamp::now();
     let Regarding { kind, namespace, name, uid } = regarding;
     // By convention of the API server, events of cluster-scoped objects are in the namespace default.
     let event_namespace = if namespace.is_empty() { "default" } else { namespace };
+    let path = format!("/apis/events.k8s.io/v1/namespaces/{event_namespace}/events");
+    if *count > 1 {
+        let series = json!({"count": count, "lastObservedTime": format!("{now:.6}")});
+        let body = to_bytes(&json!({"series": series}));
+        let path = format!("{path}/{event_name}");
+        let result = requests.patch(&path, Content::MergePatch, body).await;
+        if let Err(refusal) = &result {
+            debug!(%refusal, reason = event.reason, "an event was not continued");
+        }
+        return result;
+    }
     let body = json!({
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
         "metadata": {
-            "name": format!("{name}.{:x}", now.as_nanosecond()),
+            "name": event_name,
             "namespace": event_namespace,
         },
         "eventTime": format!("{now:.6}"),
@@ -249,7 +305,6 @@ async fn write(
             "uid": uid,
         },
     });
-    let path = format!("/apis/events.k8s.io/v1/namespaces/{event_namespace}/events");
     let created = requests.create(&path, to_bytes(&body), Reads::Metadata).await;
     let result = created.map(|event| event.metadata);
     if let Err(refusal) = &result {
@@ -299,9 +354,9 @@ mod tests {
     /// Writes all events that are due, and returns their messages.
     fn written(events: &mut Events, now: Instant) -> Vec<String> {
         let mut messages = Vec::new();
-        while let Some((regarding, event)) = events.next(now) {
-            messages.push(event.message.clone());
-            events.wrote(regarding, event, &Ok(ResponseMetadata::default()), now);
+        while let Some(due) = events.next(now) {
+            messages.push(due.event.message.clone());
+            events.wrote(due, &Ok(ResponseMetadata::default()), now);
         }
         messages
     }
@@ -341,6 +396,26 @@ mod tests {
         assert_eq!(publish("quota", now + REPEAT_INTERVAL), 1);
     }
 
+    #[test]
+    fn an_event_that_happens_again_is_continued() {
+        let mut events = Events::default();
+        let start = Instant::now();
+        let mut happen = |after: Duration| {
+            events.add(regarding(), plain("quota"));
+            let due = events.next(start + after)?;
+            let told = (due.name.clone(), due.count);
+            events.wrote(due, &Ok(ResponseMetadata::default()), start + after);
+            Some(told)
+        };
+        let (name, count) = happen(Duration::ZERO).expect("an event");
+        assert_eq!(count, 1);
+        assert_eq!(happen(Duration::from_secs(1)), None);
+        assert_eq!(happen(SERIES_INTERVAL), Some((name.clone(), 3)));
+        assert_eq!(happen(SERIES_INTERVAL), None);
+        let (other, count) = happen(REPEAT_INTERVAL).expect("an event");
+        assert!(other != name && count == 1);
+    }
+
     /// Each message may be as long as an event allows.
     #[test]
     fn few_events_are_remembered_and_long_messages_are_cut() {
@@ -370,12 +445,13 @@ mod tests {
             events.add(of("greedy"), plain(&number.to_string()));
         }
         events.add(of("other"), plain("quota"));
-        let (greedy, first) = events.next(now).expect("an event");
-        let (other, event) = events.next(now).expect("an event");
-        assert_eq!((&*greedy.namespace, &*other.namespace), ("greedy", "other"));
+        let greedy = events.next(now).expect("an event");
+        let other = events.next(now).expect("an event");
+        let namespaces = (&*greedy.regarding.namespace, &*other.regarding.namespace);
+        assert_eq!(namespaces, ("greedy", "other"));
         assert!(events.next(now).is_none(), "one write of a namespace at a time");
-        events.wrote(other, event, &Ok(ResponseMetadata::default()), now);
-        events.wrote(greedy, first, &Ok(ResponseMetadata::default()), now);
+        events.wrote(other, &Ok(ResponseMetadata::default()), now);
+        events.wrote(greedy, &Ok(ResponseMetadata::default()), now);
         assert_eq!(written(&mut events, now).len(), PER_NAMESPACE - 1);
         assert!(events.counts.is_empty());
         for number in 0..2 * MAX_WRITES {

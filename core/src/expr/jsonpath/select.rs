@@ -4,6 +4,8 @@ use std::cmp::Ordering;
 
 use serde_json::Value;
 
+use crate::text::truncate;
+
 use super::{Filter, Operator, Part, Selection, Slice, Step, is_filtered, is_single, text_of};
 
 /// The maximum number of values that a selection may visit: paths such as `{..*..*}` could exhaust the memory.
@@ -190,8 +192,26 @@ fn field<'v>(key: &str, places: &[&'v Value]) -> Result<Vec<&'v Value>> {
         ([place], true) if !place.is_object() => {
             Err(format!("key {key} is not found in {}", kind(place)))
         }
-        ([_, ..], true) => Err(format!("key {key} is not found")),
+        ([place, ..], true) => Err(format!("key {key} is not found{}", known_keys(place))),
         _ => Ok(found),
+    }
+}
+
+/// The most keys that a message lists, and the longest one, in characters.
+const MAX_KEYS: usize = 5;
+const MAX_KEY: usize = 40;
+
+/// The keys that there are, as the end of a message.
+fn known_keys(place: &Value) -> String {
+    let keys: Vec<&String> = place.as_object().into_iter().flatten().map(|(key, _)| key).collect();
+    let shown = keys.iter().take(MAX_KEYS).map(|key| truncate(key, MAX_KEY));
+    let shown = shown.collect::<Vec<_>>().join(", ");
+    match keys.len() {
+        0 => " in an empty object".to_owned(),
+        count if count > MAX_KEYS => {
+            format!("; the keys are {shown} and {} more", count - MAX_KEYS)
+        }
+        _ => format!("; the keys are {shown}"),
     }
 }
 

@@ -62,7 +62,11 @@ fn a_missing_key_is_an_error_that_names_the_path() {
     let message = |path, document| select(path, &document).expect_err(path).to_string();
     assert_eq!(
         message("{$.player.age}", json!({"player": {}})),
-        "jsonPath {$.player.age}: key age is not found"
+        "jsonPath {$.player.age}: key age is not found in an empty object"
+    );
+    assert_eq!(
+        message("{$.online}", json!({"a": 1, "b": 2, "c": 3, "d": 4, "e": 5, "f": 6, "g": 7})),
+        "jsonPath {$.online}: key online is not found; the keys are a, b, c, d, e and 2 more"
     );
     assert_eq!(
         message("{$.player.age}", json!({"player": 7})),

@@ -15,6 +15,7 @@ use crate::text::truncate;
 use crate::workload::decision::Blocked;
 use crate::workload::hooks::{Hooks, run_maker};
 use crate::workload::in_place::is_at;
+use crate::workload::protection::delays_removal;
 use crate::workload::spec::Workload;
 use crate::workload::status::Outcome;
 use crate::workload::update::Scene;
@@ -190,6 +191,7 @@ pub fn causes(facts: &Facts) -> Vec<Cause> {
         causes.extend(unexplained(facts.conditions));
     }
     causes.extend(broken_hooks(facts));
+    causes.extend(waiting_drains(facts.scene));
     in_order(causes, facts.old)
 }
 
@@ -246,6 +248,7 @@ fn cause(reason: Reason, message: String, actor: Actor, since: Timestamp) -> Cau
         pods: Vec::new(),
         pod_count: 0,
         container: String::new(),
+        node: String::new(),
         hook_point: String::new(),
     }
 }
@@ -261,7 +264,8 @@ fn add_pod(cause: &mut Cause, name: &str) {
 fn keep_time(cause: &mut Cause, old: Option<&WorkloadStatus>) {
     let mut old = old.into_iter().flat_map(|it| &it.causes);
     let is_same = |it: &&Cause| {
-        it.reason == cause.reason && it.hook_point == cause.hook_point && it.pods == cause.pods
+        let key = |it: &Cause| (it.reason.clone(), it.hook_point.clone(), it.node.clone());
+        key(it) == key(cause) && it.pods == cause.pods
     };
     if let Some(old) = old.find(is_same) {
         cause.since = Time(cause.since.0.min(old.since.0));
@@ -443,6 +447,39 @@ fn broken_hooks(facts: &Facts) -> Vec<Cause> {
             format!("the {} hook cannot run when it is needed: {message}", point.as_str());
         let mut cause = cause(reason, message, Actor::User, world.now);
         cause.hook_point = point.as_str().to_owned();
+        causes.push(cause);
+    }
+    causes
+}
+
+/// Guarded pods on nodes that are going to be removed, one cause for each node. Nobody has requested that they leave, so the
+/// drains wait for matches that nothing ends.
+fn waiting_drains(scene: &Scene) -> Vec<Cause> {
+    let Scene { workload, world, own, .. } = scene;
+    let mut causes: Vec<Cause> = Vec::new();
+    if workload.moves_off_nodes || world.going_nodes.is_empty() {
+        return causes;
+    }
+    for pod in own.iter().filter(|pod| pod.move_requested.is_none()) {
+        let Some((node, taints)) =
+            pod.node.as_ref().and_then(|it| world.going_nodes.get_key_value(it))
+        else {
+            continue;
+        };
+        if !delays_removal(&workload.uid, &workload.template, taints, pod) {
+            continue;
+        }
+        if let Some(cause) = causes.iter_mut().find(|it| it.node == *node) {
+            add_pod(cause, &pod.name);
+            continue;
+        }
+        let name = &pod.name;
+        let message = format!(
+            "node {node} is going to be removed, and guarded pod {name} stays on it: a drain waits for its match"
+        );
+        let mut cause = cause(Reason::DrainWaits, message, Actor::User, world.now);
+        cause.node.clone_from(node);
+        add_pod(&mut cause, name);
         causes.push(cause);
     }
     causes

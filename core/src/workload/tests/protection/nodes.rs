@@ -14,6 +14,41 @@ use crate::workload::Planned;
 use crate::workload::tests::story::{Story, set, story};
 use crate::write::{Change, Write};
 
+/// The node `goes` is cordoned.
+fn going_nodes() -> BTreeMap<String, Arc<[Taint]>> {
+    let taint = Taint {
+        key: "node.kubernetes.io/unschedulable".to_owned(),
+        value: String::new(),
+        effect: "NoSchedule".to_owned(),
+    };
+    BTreeMap::from([("goes".to_owned(), Arc::from([taint]))])
+}
+
+/// Without `onNodeGoing: Move`, nobody moves the pods. The workload is complete, and says that the drain waits for them.
+#[test]
+fn a_drain_that_waits_for_guarded_pods_is_told() {
+    let mut story = story(2, guarded());
+    story.settle();
+    let names = story.names();
+    for name in &names {
+        story.edit_pod(name, |pod| pod.node = Some("goes".to_owned()));
+    }
+    story.world.going_nodes = going_nodes();
+    story.settle();
+    let status = story.status();
+    let [cause] = &status.causes[..] else {
+        panic!("{:?}", status.causes);
+    };
+    assert_eq!((&*cause.reason, &*cause.node, cause.pod_count), ("DrainWaits", "goes", 2));
+    assert_eq!(story.condition("Ready").expect("a condition").0, "AllPodsAvailable");
+    for name in &names {
+        story.edit_pod(name, |pod| pod.move_requested = Some(MoveRequest::User));
+    }
+    story.settle();
+    let causes = story.status().causes;
+    assert!(causes.iter().all(|it| it.reason != "DrainWaits"), "{causes:?}");
+}
+
 /// Moves two pods with `kubectl game move`. The budget allows one at a time, and both moves are canceled after the
 /// first pod is replaced. Returns the names of the replaced pods.
 fn move_two_of_three<K: Planned + serde::Serialize>(mut story: Story<K>) -> Vec<String> {
@@ -286,12 +321,7 @@ fn pods_leave_a_node_that_is_going_to_be_removed() {
     for name in &names[..2] {
         story.edit_pod(name, |pod| pod.node = Some("goes".to_owned()));
     }
-    let taint = Taint {
-        key: "node.kubernetes.io/unschedulable".to_owned(),
-        value: String::new(),
-        effect: "NoSchedule".to_owned(),
-    };
-    let going = BTreeMap::from([("goes".to_owned(), Arc::from([taint]))]);
+    let going = going_nodes();
     let moving = |story: &Story| story.status().protection.expect("status").moving;
     story.world.going_nodes.clone_from(&going);
     story.settle();
@@ -331,13 +361,7 @@ fn a_pod_is_not_replaced_if_its_node_stays() {
     story.settle();
     let names = story.names();
     story.edit_pod(&names[0], |pod| pod.node = Some("goes".to_owned()));
-    let taint = Taint {
-        key: "node.kubernetes.io/unschedulable".to_owned(),
-        value: String::new(),
-        effect: "NoSchedule".to_owned(),
-    };
-    let going = BTreeMap::from([("goes".to_owned(), Arc::from([taint]))]);
-    story.world.going_nodes = going;
+    story.world.going_nodes = going_nodes();
     story.settle();
     assert_eq!(story.hooks_end("", HookPhase::Successful), 1);
     story.world.going_nodes.clear();
