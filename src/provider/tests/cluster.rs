@@ -150,7 +150,11 @@ async fn fields_of_the_pod_are_compared() {
             Failed,
             "metadata.annotations.example.com/none of pod game-1 is not set",
         ),
-        (get("{.status.none}", Some("1")), Error, "jsonPath {.status.none}: key none is not found; the keys are phase"),
+        (
+            get("{.status.none}", Some("1")),
+            Error,
+            "jsonPath {.status.none}: key none is not found; the keys are phase",
+        ),
     ];
     for (spec, phase, expected) in rows {
         let outcome = measure_run(spec, &[]).await.outcome;
