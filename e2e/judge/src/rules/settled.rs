@@ -56,7 +56,7 @@ impl Settled {
         // that an administrator has deleted or changed is restored after the operator's next check.
         let has_other_cause =
             requests_move(write) || allots_token(write) || is_revision_of_set(world, write);
-        let has_other_cause = has_other_cause || shows_deletion(write);
+        let has_other_cause = has_other_cause || shows_deletion(write) || tells_drain(write);
         let by_operator = by_operator && !has_other_cause && !restores_budget(world, write);
         let since = self.since;
         // The operator's own writes do not end the settled state; otherwise they would excuse later ones.
@@ -82,6 +82,16 @@ impl Settled {
 fn shows_deletion(write: &Write) -> bool {
     let is_deleted = |it: &Option<Arc<Value>>| it.as_deref().is_some_and(is_terminating);
     !is_deleted(&write.before) && is_deleted(&write.after)
+}
+
+/// Whether a status shows that a drain waits for guarded pods, or no longer waits.
+fn tells_drain(write: &Write) -> bool {
+    let drains = |object: &Option<Arc<Value>>| -> Vec<Value> {
+        let causes = object.as_deref().and_then(|it| it["status"]["causes"].as_array());
+        let causes = causes.into_iter().flatten();
+        causes.filter(|it| it["reason"] == "DrainWaits").cloned().collect()
+    };
+    write.resource == Resource::Workload && drains(&write.before) != drains(&write.after)
 }
 
 /// Whether a write requests that a pod be moved, or withdraws such a request.
