@@ -29,9 +29,10 @@ e2e::tests![
 ];
 
 /// The parts of a workload's status that are not set in this history.
-const NEVER_SET: [&str; 4] = [
+const NEVER_SET: [&str; 5] = [
     "status.protection",
     "status.causes[].container",
+    "status.causes[].node",
     "status.causes[].pods",
     "status.earlierStableRevisions",
 ];
