@@ -10,7 +10,7 @@ pub struct Subject {
     pub workload: String,
     /// The options that every command gets, with a leading space: `-n NAMESPACE`, and those that reach the cluster.
     pub options: String,
-    /// Whether a rollout is under way that can be undone.
+    /// Whether a rollout is in progress that can be undone.
     pub is_rolling: bool,
     /// Whether the pods are guarded.
     pub is_guarded: bool,

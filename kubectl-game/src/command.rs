@@ -378,18 +378,7 @@ async fn complete_words(words: &[String]) -> Result<(), Error> {
     let candidates = match wanted {
         Wanted::Words(words) => words,
         Wanted::File => Vec::new(),
-        Wanted::PodOrNode => pods_and_nodes_like(words).await.unwrap_or_default(),
-        Wanted::GuardedPodOrWorkload => {
-            let mut names = guarded_pods_like(words).await.unwrap_or_default();
-            names.extend(workloads_like(words).await.unwrap_or_default());
-            names
-        }
-        Wanted::Workload => workloads_like(words).await.unwrap_or_default(),
-        Wanted::WorkloadOrSet => {
-            let mut names = workloads_like(words).await.unwrap_or_default();
-            names.extend(sets_like(words).await.unwrap_or_default());
-            names
-        }
+        wanted => names_like(&wanted, words).await.unwrap_or_default(),
     };
     for candidate in candidates {
         put(&format!("{candidate}\n"))?;
@@ -397,32 +386,40 @@ async fn complete_words(words: &[String]) -> Result<(), Error> {
     put(&format!("{directive}\n"))
 }
 
-async fn workloads_like(words: &[String]) -> Result<Vec<String>, Error> {
+/// The names in the cluster that begin with the last word. Those that the user may not list are left out.
+async fn names_like(wanted: &Wanted, words: &[String]) -> Result<Vec<String>, Error> {
     let last = words.last().map_or("", String::as_str);
     let cluster = Cluster::connect(&complete::cluster_options(words)).await?;
+    let workloads = async || workloads_like(&cluster, last).await.unwrap_or_default();
+    Ok(match wanted {
+        Wanted::Words(_) | Wanted::File => Vec::new(),
+        Wanted::PodOrNode => {
+            let pods = cluster.select::<Pod>("").await.unwrap_or_default();
+            move_pods::completions(last, pods)
+        }
+        Wanted::GuardedPodOrWorkload => {
+            let mut names = guarded_pods_like(&cluster, last).await.unwrap_or_default();
+            names.extend(workloads().await);
+            names
+        }
+        Wanted::Workload => workloads().await,
+        Wanted::WorkloadOrSet => {
+            let mut names = workloads().await;
+            let sets = sidecar_set::list_all(&cluster, None).await.unwrap_or_default();
+            names.extend(sidecar_set::completions(last, sets.iter().map(|set| set.name())));
+            names
+        }
+    })
+}
+
+async fn workloads_like(cluster: &Cluster, last: &str) -> Result<Vec<String>, Error> {
     let workloads = cluster.list(false).await?;
     let names = workloads.iter().flat_map(|game| [game.short_name(), game.name.clone()]);
     Ok(names.filter(|name| name.starts_with(last)).collect())
 }
 
-async fn pods_and_nodes_like(words: &[String]) -> Result<Vec<String>, Error> {
-    let last = words.last().map_or("", String::as_str);
-    let cluster = Cluster::connect(&complete::cluster_options(words)).await?;
-    let pods = cluster.select::<Pod>("").await?;
-    Ok(move_pods::completions(last, pods))
-}
-
-async fn guarded_pods_like(words: &[String]) -> Result<Vec<String>, Error> {
-    let last = words.last().map_or("", String::as_str);
-    let cluster = Cluster::connect(&complete::cluster_options(words)).await?;
+async fn guarded_pods_like(cluster: &Cluster, last: &str) -> Result<Vec<String>, Error> {
     let pods = cluster.select::<Pod>(GUARDED_LABEL).await?;
     let names = pods.iter().map(|pod| format!("pod/{}", pod.name_any()));
     Ok(names.filter(|name| name.starts_with(last)).collect())
-}
-
-async fn sets_like(words: &[String]) -> Result<Vec<String>, Error> {
-    let last = words.last().map_or("", String::as_str);
-    let cluster = Cluster::connect(&complete::cluster_options(words)).await?;
-    let sets = sidecar_set::list_all(&cluster, None).await?;
-    Ok(sidecar_set::completions(last, sets.iter().map(|set| set.name())))
 }

@@ -3,6 +3,7 @@
 
 use std::cmp::Ordering;
 
+use gamekeeper_core::api;
 use gamekeeper_core::api::names::WorkloadKind;
 use gamekeeper_core::api::{ConditionType, GROUP, Reason};
 use gamekeeper_core::text::counted;
@@ -118,26 +119,21 @@ fn kinds(facts: &Facts) -> Finding {
     let Some(crds) = &facts.crds else {
         return unknown(SUBJECT);
     };
-    let plurals = [
-        "clusters",
-        "gamedeployments",
-        "gamestatefulsets",
-        "hookruns",
-        "hooktemplates",
-        "sidecarsets",
-    ];
+    let known = api::crds().map(|crd| crd.spec.names);
     let find = |plural: &str| {
         let name = format!("{plural}.{GROUP}");
         crds.iter().find(|crd| text(crd, "/metadata/name") == name)
     };
-    let missing: Vec<&str> = plurals.into_iter().filter(|it| find(it).is_none()).collect();
+    let plurals = known.iter().map(|it| it.plural.as_str());
+    let missing: Vec<&str> = plurals.filter(|it| find(it).is_none()).collect();
     if !missing.is_empty() {
         let message = format!("these CRDs are missing: {}", missing.join(", "));
         return bad(SUBJECT, message, "kubectl get customresourcedefinitions");
     }
     let status = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties/causes";
     let is_old = |plural: &&str| find(plural).is_some_and(|crd| crd.pointer(status).is_none());
-    match plurals[1..3].iter().find(|it| is_old(it)) {
+    let workloads = known.iter().filter(|it| WorkloadKind::parse(&it.kind).is_some());
+    match workloads.map(|it| it.plural.as_str()).find(is_old) {
         Some(old) => bad(
             SUBJECT,
             format!("the CRD of {old} is of an older version: it has no status.causes"),

@@ -214,23 +214,28 @@ pub async fn change(
 ) -> Result<(), Error> {
     let cluster = Cluster::connect(target).await?;
     let (patch, outcome) = change::patch(&find(&cluster, name).await?, change)?;
-    let params = PatchParams {
-        dry_run: options.write.dry_run,
-        field_manager: Some(PLUGIN_FIELD_MANAGER.to_owned()),
-        ..PatchParams::default()
-    };
+    let params = params(&options.write);
     let api = cluster.sidecar_sets();
     let patch = Patch::Merge(&patch);
     let patched = cluster.send(async || api.patch(name, &params, &patch).await);
-    let patched = Set::read(patched.await?)?;
-    match options.write.output {
-        Some(output) => put(&print::object(&patched.object, output)?),
+    show_changed(&Set::read(patched.await?)?, &options.write, outcome)
+}
+
+fn params(write: &WriteOptions) -> PatchParams {
+    PatchParams {
+        dry_run: write.dry_run,
+        field_manager: Some(PLUGIN_FIELD_MANAGER.to_owned()),
+        ..PatchParams::default()
+    }
+}
+
+/// Prints a set after a change.
+fn show_changed(set: &Set, write: &WriteOptions, outcome: &str) -> Result<(), Error> {
+    match write.output {
+        Some(output) => put(&print::object(&set.object, output)?),
         None => {
-            let dry_run = match options.write.dry_run {
-                true => " (server dry run)",
-                false => "",
-            };
-            put(&format!("{} {outcome}{dry_run}\n", patched.full_name()))
+            let dry_run = if write.dry_run { " (server dry run)" } else { "" };
+            put(&format!("{} {outcome}{dry_run}\n", set.full_name()))
         }
     }
 }
@@ -295,11 +300,7 @@ async fn edit(
     decide: impl AsyncFn(Set) -> Result<(Set, Edit), Error>,
 ) -> Result<(), Error> {
     let api = cluster.sidecar_sets();
-    let params = PatchParams {
-        dry_run: write.dry_run,
-        field_manager: Some(PLUGIN_FIELD_MANAGER.to_owned()),
-        ..PatchParams::default()
-    };
+    let params = params(write);
     let mut attempt = 1;
     let (set, edit) = loop {
         let (set, edit) = decide(find(cluster, name).await?).await?;
@@ -314,16 +315,7 @@ async fn edit(
             Err(error) => return Err(error),
         }
     };
-    match write.output {
-        Some(output) => put(&print::object(&set.object, output)?)?,
-        None => {
-            let dry_run = match write.dry_run {
-                true => " (server dry run)",
-                false => "",
-            };
-            put(&format!("{} {}{dry_run}\n", set.full_name(), edit.outcome))?;
-        }
-    }
+    show_changed(&set, write, &edit.outcome)?;
     if let Some(note) = edit.note {
         eprintln!("note: {}", sanitize(&note));
     }

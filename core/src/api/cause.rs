@@ -44,7 +44,7 @@ pub struct Cause {
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 pub enum Actor {
-    /// A person: whoever applies the workload's manifest, or administers the cluster.
+    /// A person who applies the workload's manifest, or administers the cluster.
     User,
     /// The game: its hook, or its probe.
     Game,

@@ -65,7 +65,7 @@ pub enum TroubleKind {
         /// Whether it is the startup probe.
         startup: bool,
     },
-    /// Somebody else's readiness gate is not True.
+    /// A readiness gate of another controller is not True.
     GateClosed(String),
     /// A finalizer keeps a Terminating pod.
     Finalizer(String),

@@ -20,9 +20,6 @@ async fn hooks_of_pods(case: &mut Case) -> Result<()> {
         let (before, game) = scaled(template);
         Situation::by_change(name, before, game)
     };
-    let update = |name: &'static str, game: Game| {
-        Situation::by_change(name, game.clone(), game.image("game:v2"))
-    };
     let refused = |point: &'static str| vec![point, "kubectl game retry"];
     let missing = || Game::rolling(2).pre_delete("missing");
     play(
@@ -51,21 +48,15 @@ async fn hooks_of_pods(case: &mut Case) -> Result<()> {
             ),
             Situation::by_change("no-template", missing(), missing().set("/spec/replicas", 1))
                 .expect("HookTemplateNotFound", &["missing", "kubectl get hooktemplates"], 2),
-            update("update-waits", Game::in_place(2).pre_inplace("waits")).expect(
+            Situation::by_update("update-waits", Game::in_place(2).pre_inplace("waits")).expect(
                 "HookRunning",
                 &["waits for PreInplace hook"],
                 3,
             ),
-            update("update-refused", Game::in_place(2).pre_inplace("refuses")).expect(
-                "HookNotSuccessful",
-                &refused("its PreInplace hook"),
-                2,
-            ),
-            update("after-update-refused", Game::in_place(2).post_inplace("refuses")).expect(
-                "HookNotSuccessful",
-                &refused("its PostInplace hook"),
-                2,
-            ),
+            Situation::by_update("update-refused", Game::in_place(2).pre_inplace("refuses"))
+                .expect("HookNotSuccessful", &refused("its PreInplace hook"), 2),
+            Situation::by_update("after-update-refused", Game::in_place(2).post_inplace("refuses"))
+                .expect("HookNotSuccessful", &refused("its PostInplace hook"), 2),
             Situation::by_change(
                 "set-scale-in-refused",
                 Game::parallel(2).pre_delete("refuses"),
@@ -89,9 +80,7 @@ async fn hooks_of_steps(case: &mut Case) -> Result<()> {
         let steps = json!([{"partition": 1}, {"hook": {"templateName": template}}]);
         Game::in_place(2).steps(steps)
     };
-    let update = |name: &'static str, template: &str| {
-        Situation::by_change(name, canary(template), canary(template).image("game:v2"))
-    };
+    let update = |name: &'static str, template: &str| Situation::by_update(name, canary(template));
     play(
         case,
         vec![

@@ -69,6 +69,11 @@ impl Situation {
         Self { before: Some(before), ..Self::at_once(name, game) }
     }
 
+    /// A complete workload that gets into the situation by a new image.
+    fn by_update(name: &'static str, game: Game) -> Self {
+        Self::by_change(name, game.clone(), game.image("game:v2"))
+    }
+
     /// A complete workload that gets into the situation by commands.
     fn by_typing(name: &'static str, before: Game, typed: &[&'static str]) -> Self {
         Self {
@@ -195,7 +200,7 @@ async fn check_texts(case: &Case, situation: &Situation, workload: &str) -> Resu
     let (kind, name) = workload.split_once('/').context("not KIND/NAME")?;
     let plural = if kind == "gd" { "gamedeployments" } else { "gamestatefulsets" };
     let object = case.get(&format!("{plural}/{name}")).await?;
-    let conditions = object["status"]["conditions"].to_string();
+    let conditions = object["status"]["conditions"].as_array().context("no conditions")?;
     let problems = case.game(&["get", "--problems", "--no-headers"]).await?;
     let is_listed = problems.stdout.contains(&format!("{workload} "));
     ensure!(is_listed == (situation.code != 0), "get --problems: {}", problems.stdout);
@@ -205,9 +210,7 @@ async fn check_texts(case: &Case, situation: &Situation, workload: &str) -> Resu
             ensure!(text.contains(words), "no {words:?} in {command}:\n{text}");
         }
     }
-    let all = object["status"]["conditions"].as_array();
-    let mut all = all.into_iter().flatten();
-    let is_ready = all.any(|it| it["type"] == "Ready" && it["status"] == "True");
+    let is_ready = conditions.iter().any(|it| it["type"] == "Ready" && it["status"] == "True");
     // What keeps a pod that was replaced is no condition of the workload.
     if situation.reason.is_empty() || is_ready {
         return Ok(());
@@ -217,14 +220,14 @@ async fn check_texts(case: &Case, situation: &Situation, workload: &str) -> Resu
     let cause = causes.iter().find(|it| it["reason"] == situation.reason).context("no cause")?;
     for pod in cause["pods"].as_array().into_iter().flatten().take(1) {
         let pod = pod.as_str().context("no name")?;
-        ensure!(conditions.contains(pod), "{pod} is not in {conditions}");
+        let is_named = object["status"]["conditions"].to_string().contains(pod);
+        ensure!(is_named, "{pod} is not in {conditions:#?}");
         for (command, text) in texts {
             ensure!(text.contains(pod), "no {pod} in {command}:\n{text}");
         }
     }
     let has_cause = |it: &Value| it["reason"] == cause["reason"] || says(it, cause);
-    let mut all = object["status"]["conditions"].as_array().into_iter().flatten();
-    ensure!(all.any(has_cause), "no condition says {cause}: {conditions}");
+    ensure!(conditions.iter().any(has_cause), "no condition says {cause}: {conditions:#?}");
     Ok(())
 }
 

@@ -14,9 +14,6 @@ async fn pauses(case: &mut Case) -> Result<()> {
     let canary = |pause: serde_json::Value| {
         Game::in_place(2).steps(json!([{"partition": 1}, {"pause": pause}]))
     };
-    let update = |name: &'static str, game: Game| {
-        Situation::by_change(name, game.clone(), game.image("game:v2"))
-    };
     let unpaused = || canary(json!({})).set("/spec/updateStrategy/paused", false);
     play(
         case,
@@ -28,10 +25,10 @@ async fn pauses(case: &mut Case) -> Result<()> {
             )
             .expect("Paused", &["paused", "kubectl game resume"], 2)
             .recovers(),
-            update("pause-step", canary(json!({})))
+            Situation::by_update("pause-step", canary(json!({})))
                 .expect("PausedByCanaryPauseStep", &["canary step 1", "kubectl game resume"], 2)
                 .recovers(),
-            update("timed-pause", canary(json!({"duration": 300})))
+            Situation::by_update("timed-pause", canary(json!({"duration": 300})))
                 .expect("PausedByCanaryPauseStep", &["canary step 1", "kubectl game resume"], 3)
                 .recovers(),
             Situation::by_typing("paused-at-rest", Game::in_place(1), &["kubectl game pause NAME"])

@@ -87,7 +87,7 @@ pub struct Hooks<'a> {
     pub reruns: BTreeMap<HookPoint, Timestamp>,
     /// Pods whose hook is running, by point, and since when.
     pub running: BTreeMap<HookPoint, Vec<(&'a str, Timestamp)>>,
-    /// The pod with a hook that did not end Successful that that has waited longest for a user.
+    /// The pod with a hook that did not end Successful that has waited longest for a user.
     pub refused: Option<Refused>,
     /// Guarded pods that wait for their PreDelete hook, by name.
     pub waiting: BTreeMap<&'a str, Waiting<'a>>,

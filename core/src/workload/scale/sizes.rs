@@ -188,8 +188,8 @@ impl<'a> Sizing<'a> {
 
     /// The stable revision of a workload that has pods (or orphans that it will adopt) but whose status shows no stable
     /// revision. Such a status was lost in the middle of a rollout, because the workload was restored from a backup or
-    /// deleted with `--cascade=orphan`. The stable revision is the one that most of those old pods have that
-    /// count.
+    /// deleted with `--cascade=orphan`. The stable revision is the one that most old pods have; `counts` says
+    /// which of them are considered.
     fn stable_of_pods(&self, counts: impl Fn(&Pod) -> bool) -> Option<RevisionName<'a>> {
         let is_active = |pod: &&Pod| !pod.terminating && !pod.ended() && counts(pod);
         let pods = self.world.pods.iter().map(AsRef::as_ref);

@@ -264,8 +264,8 @@ fn add_pod(cause: &mut Cause, name: &str) {
 fn keep_time(cause: &mut Cause, old: Option<&WorkloadStatus>) {
     let mut old = old.into_iter().flat_map(|it| &it.causes);
     let is_same = |it: &&Cause| {
-        let key = |it: &Cause| (it.reason.clone(), it.hook_point.clone(), it.node.clone());
-        key(it) == key(cause) && it.pods == cause.pods
+        (&it.reason, &it.hook_point, &it.node, &it.pods)
+            == (&cause.reason, &cause.hook_point, &cause.node, &cause.pods)
     };
     if let Some(old) = old.find(is_same) {
         cause.since = Time(cause.since.0.min(old.since.0));
