@@ -1,7 +1,7 @@
 # `make` without a target lists all targets.
 .DEFAULT_GOAL := help
 PREFIX ?= $(HOME)/.local
-.PHONY: help demo demo-down install-plugin crds cluster-up cluster-down test test-units test-end-to-end test-model doc lint deny advisories image-check test-kubelet compatibility random campaign guard-campaign soak bench archives release release-check
+.PHONY: help demo demo-down install-plugin crds cluster-up cluster-down test test-units test-end-to-end test-real-kubelet test-beside doc lint deny advisories image-check test-kubelet compatibility random campaign guard-campaign soak bench archives release release-check
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -41,8 +41,7 @@ test: ## formatting, lints, documentation, unit and property tests, then e2e on 
 	e2e/argo-cd/build.sh >/dev/null
 	cargo test --workspace --locked --no-run
 	@$(MAKE) --no-print-directory test-units
-	@$(MAKE) --no-print-directory --jobs=2 test-end-to-end test-model
-	E2E_KUBERNETES=1.30 E2E_AREAS=install,canary,guard cargo test --workspace --locked --test main
+	@$(MAKE) --no-print-directory --jobs=3 test-end-to-end test-real-kubelet test-beside
 	e2e/image/check.sh
 
 test-units:
@@ -51,12 +50,17 @@ test-units:
 	cargo test --workspace --locked --doc
 
 test-end-to-end:
-	cargo test --workspace --locked --test main --test real-node --test real-lifecycle
+	cargo test --workspace --locked --test main
 
-# The model checker needs processors and nothing else: it takes what the end-to-end tests leave.
+test-real-kubelet:
+	cargo test --workspace --locked --test real-node --test real-lifecycle
+
+# The end-to-end tests mostly wait. The model checker, which needs processors and nothing else, and the tests on the
+# oldest version of Kubernetes take what they leave.
 MODEL = scopes:: proof:: random:: lifecycle::
-test-model:
+test-beside:
 	nice cargo test --workspace --locked --lib -- $(MODEL)
+	E2E_KUBERNETES=1.30 E2E_AREAS=install,canary,guard cargo test --workspace --locked --test main -- --test-threads=3
 
 doc: ## build the code's documentation, private items included, in target/doc; a warning is an error
 	@e2e/require.sh cargo cc

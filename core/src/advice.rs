@@ -94,6 +94,10 @@ pub fn advice(cause: &Cause, subject: &Subject) -> Vec<Advice> {
             );
             commands.push(describe());
         }
+        Reason::NodeUnreachable => {
+            let node = format!("describe node {}", cause.node);
+            commands.push(subject.kubectl("see the node with", &node));
+        }
         Reason::PodUnschedulable
         | Reason::ContainerNotStarted
         | Reason::ReadinessGateClosed
@@ -112,7 +116,7 @@ pub fn advice(cause: &Cause, subject: &Subject) -> Vec<Advice> {
         }
         Reason::HookRunning => commands.push(subject.hooks()),
         Reason::HookNotSuccessful => {
-            commands.push(subject.retry("fix what it checks, then", &cause.hook_point));
+            commands.push(subject.retry("fix the hook or what it checks, then", &cause.hook_point));
             if subject.is_guarded && cause.hook_point == "PreDelete" {
                 commands.push(subject.release(pod));
             }
@@ -131,6 +135,9 @@ pub fn advice(cause: &Cause, subject: &Subject) -> Vec<Advice> {
         | Reason::HookArgumentMissing
         | Reason::HookCannotSucceed => {
             commands.push(subject.kubectl("see the templates with", "get hooktemplates"));
+        }
+        Reason::SidecarsUnreadable => {
+            commands.push(subject.kubectl("see the sets with", "get sidecarsets"));
         }
         Reason::TemplateRefused
         | Reason::NotInPlace

@@ -25,7 +25,7 @@ use crate::cluster::control_plane::{ControlPlane, stop_all};
 use crate::node;
 
 /// How many tests run at a time. They mostly wait.
-const CONCURRENCY: usize = 8;
+const CONCURRENCY: usize = 12;
 /// How long a test may take. Some start a control plane of their own, or run all commands of a document.
 const LIMIT: Duration = Duration::from_secs(600);
 
@@ -137,11 +137,13 @@ async fn run(test: &Test) -> Result<()> {
     outcome.with_context(|| format!("log, objects and events are in {}", folder.display()))
 }
 
-/// Where a test keeps its files: target/e2e/NAME.
+/// Where a test keeps its files: target/e2e/NAME, or target/e2e/1.30/NAME on that version of Kubernetes, so that two
+/// versions can be tested at the same time.
 fn folder(test: &Test) -> Result<PathBuf> {
     let executable = std::env::current_exe()?;
     let target = executable.ancestors().nth(3).context("tests run from target/")?;
-    Ok(target.join("e2e").join(test.name.replace("::", "/")))
+    let version = std::env::var_os("E2E_KUBERNETES").unwrap_or_default();
+    Ok(target.join("e2e").join(version).join(test.name.replace("::", "/")))
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {

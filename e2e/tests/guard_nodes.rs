@@ -5,9 +5,9 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use e2e::case::Case;
 use e2e::wait::{consistently, eventually};
-use e2e::workload::SET;
 use e2e::workload::manifest::Game;
 use e2e::workload::view::View;
+use e2e::workload::{GAME, SET};
 use judge::object::text;
 use serde_json::json;
 
@@ -24,6 +24,8 @@ e2e::tests![
     pods_that_do_not_tolerate_a_taint_stay_or_are_moved,
     pods_of_a_set_leave_a_tainted_node_with_their_claims,
     a_paused_canary_keeps_its_revisions_when_it_leaves_a_node,
+    a_drain_that_waits_is_told_with_the_command_that_moves_the_pods,
+    a_node_that_does_not_respond_is_named,
     guarded_pods_on_an_unreachable_node_are_replaced,
     guarded_pods_on_an_out_of_service_node_are_replaced,
     guarded_pods_of_a_deleted_node_are_replaced,
@@ -157,6 +159,64 @@ async fn until_replaced(case: &Case, node: &str) -> Result<()> {
     .await?;
     until_guarded(case, 2).await?;
     ensure!(case.hooks.calls("/").is_empty(), "a hook was called");
+    Ok(())
+}
+
+async fn a_drain_that_waits_is_told_with_the_command_that_moves_the_pods(
+    case: &mut Case,
+) -> Result<()> {
+    let node = create_node_with_two_pods(case).await?;
+    let error = case.refused(&["drain", &node, "--timeout=1s"], "").await?;
+    ensure!(error.contains("disruption budget"), "{error}");
+    let command = format!("kubectl game move node/{node} -A");
+    case.eventually("the status names the drain", async || {
+        let status = case.game(&["status", GAME]).await?;
+        ensure!(status.stdout.contains(&command), "{status:?}");
+        Ok(())
+    })
+    .await?;
+    case.until("the cause is in the status", |view| {
+        let causes = view.game["status"]["causes"].as_array();
+        causes.is_some_and(|it| it.iter().any(|it| it["reason"] == "DrainWaits"))
+    })
+    .await?;
+    case.hooks.answer("/", allowing_answer());
+    case.game(&["move", &format!("node/{node}"), "-A"]).await?;
+    case.kubectl(&["drain", &node, "--timeout=120s"]).await?;
+    let view = until_guarded(case, 2).await?;
+    view.ensure(count_on(&view, &node) == 0)?;
+    case.kubectl(&["delete", "node", &node]).await?;
+    uninstall(case, "guard").await
+}
+
+async fn a_node_that_does_not_respond_is_named(case: &mut Case) -> Result<()> {
+    let node = create_node(case).await?;
+    let tolerations = json!([
+        {"key": "only", "operator": "Equal", "value": case.namespace},
+        {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"},
+    ]);
+    let game = two_pods_preferring(case, &node).set("/spec/template/spec/tolerations", tolerations);
+    case.apply(game).await?;
+    let view = case.until_settled(2).await?;
+    view.ensure(count_on(&view, &node) == 2)?;
+    // No kubelet reports them any more. The node controller would mark them as not ready if it had found out by itself.
+    case.kubectl(&["annotate", "pods", "--all", "stage.gamekeeper/lost=true"]).await?;
+    case.kubectl(&["label", "node", &node, "stage.gamekeeper/lost=true"]).await?;
+    let unready = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
+    let patch = format!("-p={unready}");
+    for pod in view.pod_names() {
+        case.kubectl(&["patch", "pod", pod, "--subresource=status", &patch]).await?;
+    }
+    let command = format!("kubectl describe node {node}");
+    case.eventually("the status names the node", async || {
+        let status = case.game(&["status", GAME]).await?;
+        let words = format!("node {node}, on which pod ");
+        ensure!(status.stdout.contains(&words) && status.stdout.contains(&command), "{status:?}");
+        Ok(())
+    })
+    .await?;
+    case.kubectl(&["delete", "node", &node]).await?;
+    case.until_settled(2).await?;
     Ok(())
 }
 

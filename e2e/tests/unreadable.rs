@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use e2e::addons::webhook::Webhook;
 use e2e::case::Case;
 use e2e::checkout::repository;
 use e2e::cluster::control_plane::ControlPlane;
@@ -12,6 +13,8 @@ use e2e::workload::manifest::{Game, hook_template};
 use e2e::workload::view::View;
 use e2e::workload::{GAME, SET};
 use serde_json::{Value, json};
+
+use crate::sidecars;
 
 e2e::tests![objects_of_another_version_are_reported_until_they_are_fixed];
 
@@ -196,7 +199,59 @@ async fn run_on_own_control_plane(plane: &'static ControlPlane, folder: &Path) -
     };
     let outcome = outcome.await;
     let verdict = case.close().await;
+    outcome.and(verdict)?;
+    let mut case = Case::open(plane, "sets", &folder.join("sets")).await?;
+    let outcome = create_no_pod_without_unknown_sidecars(&mut case).await;
+    let verdict = case.close().await;
     outcome.and(verdict)
+}
+
+/// No pod is created without the containers of a SidecarSet that a newer version wrote, and none is given up.
+async fn create_no_pod_without_unknown_sidecars(case: &mut Case) -> Result<()> {
+    let game = |replicas| {
+        Game::in_place(replicas).set("/spec/updateStrategy/type", json!("RollingUpdate"))
+    };
+    case.apply(game(1)).await?;
+    case.until_settled(1).await?;
+    let path = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/updateStrategy\
+        /properties/type/enum";
+    allow_any_value(case.plane(), "sidecarsets", path).await?;
+    let mut unknown = sidecars::set(case, sidecars::log());
+    unknown["spec"]["updateStrategy"] = json!({"type": UNKNOWN});
+    case.eventually("the value is accepted", async || case.apply(&unknown).await).await?;
+    // An operator for one namespace writes no status of a set that it cannot read.
+    case.apply(game(2)).await?;
+    let why = format!("SidecarSet {}", sidecars::name(case));
+    let is_told = |view: &View, condition: &str| {
+        let found = view.condition(condition);
+        found.is_some_and(|it| it.reason == "SidecarsUnreadable" && it.message.contains(&why))
+    };
+    let told = |view: &View| is_told(view, "FailedScale");
+    let view = case.until("the set is named", told).await?;
+    view.ensure(view.pods.len() == 1)?;
+    case.apply(game(2).image("game:v2")).await?;
+    let told = |view: &View| is_told(view, "FailedUpdate");
+    let view = case.until("the rollout waits", told).await?;
+    view.ensure(view.pods.len() == 1 && view.ready_with("game:v1") == 1)?;
+    let status = case.game(&["status", GAME]).await?;
+    ensure!(status.stdout.contains(&why), "{status:?}");
+
+    let installed = Webhook::install(case, "2160h").await?;
+    installed.until_called(case).await?;
+    sidecars::label(case, "=enabled").await?;
+    let create = ["create", "--dry-run=server", "-f", "-"];
+    let pod = sidecars::pod("other").to_string();
+    case.until_refused("other pods are refused, too", &create, &pod, &why).await?;
+
+    let fix = json!({"spec": {"updateStrategy": {"type": "NotUpdate"}}}).to_string();
+    case.kubectl(&["patch", "sidecarset", &sidecars::name(case), "--type=merge", "-p", &fix])
+        .await?;
+    case.until("all pods are created with the container", |view| {
+        view.is_settled(2) && sidecars::all_have(view, &["log", "game"])
+    })
+    .await?;
+    sidecars::until_injecting(case, "log").await?;
+    sidecars::remove(case).await
 }
 
 async fn report_until_fixed(case: &mut Case) -> Result<()> {

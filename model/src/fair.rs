@@ -3,8 +3,11 @@
 //! cluster writes nothing (invariant 8).
 
 use gamekeeper_core::api::names::HookPoint;
-use gamekeeper_core::api::{ConditionType, GameDeploymentStatus, HookPhase, UpdateStrategyType};
+use gamekeeper_core::api::{
+    Actor, ConditionType, GameDeploymentStatus, HookPhase, UpdateStrategyType,
+};
 use gamekeeper_core::write;
+use gamekeeper_core::write::DeletionReason;
 
 use super::describe;
 use super::explore::Settled;
@@ -128,10 +131,27 @@ fn operator_move(model: &Model, state: &State) -> Option<Move> {
     let mut moves = Vec::new();
     model.moves_of_operator(state, &mut moves);
     let is_fair = |next_move: &Move| match next_move {
-        Move::Plan(caught_up) => *caught_up == [true; 4],
+        Move::Plan(caught_up) => *caught_up == [true; 4] && !is_denied_again(model, state),
         _ => *next_move != Move::Abandon,
     };
     moves.into_iter().find(is_fair)
+}
+
+/// Whether the next plan consists of deletions that were refused before, and are refused again.
+fn is_denied_again(model: &Model, state: &State) -> bool {
+    let mut current = state.clone();
+    model.catch_up(&mut current, [true; 4]);
+    let Some(view) = model.view(&current).filter(|_| state.denied) else {
+        return false;
+    };
+    let planned = model.plan(&view);
+    let Denied { updates, removals } = state.operator.denied;
+    let was_denied = |write: &Write| match write {
+        Write::DeletePod(_, DeletionReason::Update, _) => updates,
+        Write::DeletePod(..) => removals,
+        _ => false,
+    };
+    planned.status.is_none() && planned.before.iter().chain(&planned.after).all(was_denied)
 }
 
 fn collector_move(state: &State) -> Option<Move> {
@@ -210,6 +230,9 @@ fn check_settled(model: &Model, state: &State) -> Result<(), Violation> {
         }
         (None, _) => Ok(()),
         (Some(why), _) if is_ready => not_settled(format!("Ready is True, but {why}")),
+        (Some(why), Some(_)) if !tells_why(model, state) => {
+            not_settled(format!("{why}, and the status names nobody who acts"))
+        }
         (Some(_), Some(_)) => Ok(()),
         (Some(why), None) => not_settled(why),
     }
@@ -232,14 +255,31 @@ fn settled_status(model: &Model, state: &State) -> Result<GameDeploymentStatus, 
         gd.status = plan.status.or(gd.status);
     }
     let plan = model.decide(&gd, &view.workload, world);
-    let is_dry_run = |it: &write::Write| matches!(it.change(), write::Change::DryRun { .. });
-    if plan.status.is_none() && plan.writes.iter().all(is_dry_run) {
+    let is_vain = |it: &write::Write| match it.change() {
+        write::Change::DryRun { .. } => true,
+        write::Change::DeletePod(_) => state.denied,
+        _ => false,
+    };
+    if plan.status.is_none() && plan.writes.iter().all(is_vain) {
         return Ok(gd.status.unwrap_or_default());
     }
     Err(Violation {
         rule: "8: settled",
         why: format!("settled, but plans {:?} {:?}", plan.writes, plan.status),
     })
+}
+
+/// Whether the status of a settled cluster tells what it waits for: it does not go on by itself.
+fn tells_why(model: &Model, state: &State) -> bool {
+    let mut current = state.clone();
+    model.catch_up(&mut current, [true; 4]);
+    let Some(view) = model.view(&current) else {
+        return true;
+    };
+    let gd = model.translator.workload(&view.workload, &view.pods);
+    let plan = model.explain(&gd, &view.workload, model.translator.world(&view));
+    let causes = plan.status.into_iter().flat_map(|status| status.causes);
+    causes.into_iter().any(|cause| cause.actor != Actor::Nobody)
 }
 
 /// Leftovers, which must not exist even if there is an obstacle.
@@ -359,6 +399,8 @@ fn obstacle(model: &Model, state: &State) -> Option<&'static str> {
     let has_failed = |run: &Run| run.phase == HookPhase::Failed;
     if workload.by_apply && workload.pause_annotation != 0 {
         Some("paused by a manifest")
+    } else if state.denied {
+        Some("deletions are refused")
     } else if state.node == Node::Silent {
         Some("a node is not reachable")
     } else if state.runs.now.iter().any(has_failed) {

@@ -137,7 +137,7 @@ impl Model {
                 | User::Since(..)
                 | User::Release(_)
                 | User::Node(_) => caught_up_before(lags.pods, &state.pods),
-                User::Sidecars(_) => &[false],
+                User::Sidecars(_) | User::Deny(_) => &[false],
                 _ => caught_up_before(lags.workload, &state.workload),
             };
             moves.extend(choices.iter().map(|it| Move::User(*change, *it)));

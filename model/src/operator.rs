@@ -8,7 +8,7 @@ use gamekeeper_core::api::{
 use gamekeeper_core::workload;
 use gamekeeper_core::workload::World;
 use gamekeeper_core::write;
-use gamekeeper_core::write::{Phase, Plan, Proof};
+use gamekeeper_core::write::{DeletionReason, Phase, Plan, Proof};
 
 use super::fault::Fault;
 use super::fingerprint::fingerprint;
@@ -60,6 +60,7 @@ impl Model {
             },
             refused: state.operator.refused,
             budget: state.operator.budget,
+            denied: state.operator.denied,
             node: state.node,
         })
     }
@@ -75,23 +76,30 @@ impl Model {
         planned
     }
 
-    /// Calls the planner, with the planted bug if there is one.
+    /// What the planner decides. Of the status, only what decisions depend on: the rest would only multiply the states.
     pub fn decide(
+        &self,
+        gd: &GameDeployment,
+        workload: &Workload,
+        world: World,
+    ) -> Plan<GameDeploymentStatus> {
+        without_explanations(self.explain(gd, workload, world), gd)
+    }
+
+    /// Calls the planner, with the planted bug if there is one.
+    pub fn explain(
         &self,
         gd: &GameDeployment,
         workload: &Workload,
         mut world: World,
     ) -> Plan<GameDeploymentStatus> {
-        let plan = |gd: &GameDeployment, world: &World| {
-            let plan = match self.scope.stateful_set {
-                Some(policy) => {
-                    let reserved = self.reserved(workload);
-                    let stateful_set = as_stateful_set(gd, self.policy(policy), &reserved);
-                    plan_for_stateful_set(&stateful_set, gd, world)
-                }
-                None => workload::game_deployment::plan(gd, world).expect("a plan"),
-            };
-            without_explanations(plan, gd)
+        let plan = |gd: &GameDeployment, world: &World| match self.scope.stateful_set {
+            Some(policy) => {
+                let reserved = self.reserved(workload);
+                let stateful_set = as_stateful_set(gd, self.policy(policy), &reserved);
+                plan_for_stateful_set(&stateful_set, gd, world)
+            }
+            None => workload::game_deployment::plan(gd, world).expect("a plan"),
         };
         let Some(fault) = self.fault else {
             return plan(gd, &world);
@@ -219,6 +227,14 @@ impl Model {
         let planned = self.plan(&view);
         state.operator.accepted = view.accepted;
         state.operator.accepted_with = view.sidecar_set.revision();
+        // A refusal is shown for as long as plans contain a write of the same kind.
+        let has_deletion = |is_one: &dyn Fn(DeletionReason) -> bool| {
+            let mut writes = planned.before.iter().chain(&planned.after);
+            writes.any(|it| matches!(it, Write::DeletePod(_, reason, _) if is_one(*reason)))
+        };
+        let denied = &mut state.operator.denied;
+        denied.updates &= has_deletion(&|it| it == DeletionReason::Update);
+        denied.removals &= has_deletion(&|it| it != DeletionReason::Update);
         judge::plan(self, &view, &planned)?;
         pauses::record_held_pods(self, state, &view);
         let bits = |predicate: &dyn Fn(&Pod) -> bool| {
@@ -276,6 +292,9 @@ impl Model {
             reconcile.after.remove(index)
         };
         let takes_effect = writes::takes_effect(state, &reconcile, &write);
+        if let Write::DeletePod(_, reason, _) = write {
+            state.operator.denied.record(reason, !takes_effect && state.denied);
+        }
         if takes_effect {
             judge::write(self, state, &reconcile, &write)?;
             let before = state.clone();
@@ -368,7 +387,7 @@ fn plan_for_stateful_set(
     }
 }
 
-/// The plan without those fields of the status that no decision depends on: they would only multiply the states.
+/// The plan without those fields of the status that no decision depends on.
 fn without_explanations(
     mut plan: Plan<GameDeploymentStatus>,
     gd: &GameDeployment,

@@ -148,6 +148,8 @@ pub enum User {
     Release(Name),
     /// The node of the first pods gets another state.
     Node(Node),
+    /// A policy of the cluster begins or ceases to refuse the operator's deletions of pods.
+    Deny(bool),
     /// The workload is deleted with `--cascade=orphan` and applied again: its status and the operator's
     /// annotations are lost.
     Recreate,

@@ -44,6 +44,7 @@ fn new_workload(scope: &Scope) -> State {
         allotter: Allotter::default(),
         budget: None,
         node: Node::Fine,
+        denied: false,
         operator: Operator::default(),
         remaining: scope.remaining.clone(),
         memory: Memory::default(),

@@ -42,6 +42,7 @@ pub fn has_effect(change: User, state: &State) -> bool {
         }
         // A lost node does not become merely silent; it must come back first.
         User::Node(node) => state.node != node && (state.node, node) != (Node::Lost, Node::Silent),
+        User::Deny(denied) => state.denied != denied,
         User::Recreate => workload.status != 0,
         User::Sidecars(change) => sidecars::has_effect(change, &state.sidecar_set.now),
     }
@@ -114,6 +115,10 @@ pub fn act(model: &Model, state: &mut State, change: User, caught_up: bool) {
         let pods = state.pods.change(scope.lags.pods, caught_up);
         state.node = node;
         pods.iter_mut().filter(|pod| pod.on_node).for_each(|pod| fall_silent(pod, node));
+        return;
+    }
+    if let User::Deny(denied) = change {
+        state.denied = denied;
         return;
     }
     if let User::Release(name) = change {
@@ -227,6 +232,7 @@ pub fn act(model: &Model, state: &mut State, change: User, caught_up: bool) {
         | User::Since(..)
         | User::Release(_)
         | User::Node(_)
+        | User::Deny(_)
         | User::Sidecars(_) => {}
     }
 }

@@ -24,7 +24,7 @@ pub fn takes_effect(state: &State, reconcile: &Reconcile, write: &Write) -> bool
         }
         Write::DeletePod(uid, _, seen) => {
             let is_deletable = |pod: &Pod| !pod.terminating && is_unchanged(pod, seen);
-            state.pod(*uid).is_some_and(is_deletable)
+            !state.denied && state.pod(*uid).is_some_and(is_deletable)
         }
         Write::Mark(uid, _) | Write::Unmark(uid) | Write::OpenGate(uid) => exists(*uid),
         Write::CloseGate(uid, .., seen) | Write::Finish(uid, _, seen) => {

@@ -47,7 +47,7 @@ pub(crate) use nodes::NodeHead;
 pub(crate) use nodes::NodeState;
 pub(crate) use route::{Router, Sink, WorkloadSink};
 pub(crate) use set_revisions::CachedSetRevision;
-pub(crate) use sidecars::{CachedNamespace, NamespaceHead, SidecarIndex};
+pub(crate) use sidecars::{CachedNamespace, NamespaceHead, Reaching, SidecarIndex};
 pub(crate) use unstored_runs::UnstoredRuns;
 
 use self::comparison::Newest;
@@ -310,14 +310,30 @@ impl Cache {
                 |_, _, _, claim| Ok(Some(slim_claim(claim.read_within(MAX_CLAIM_BYTES)?))),
                 routed(router, Kind::Claim, Router::claim),
             )),
-            Kind::SidecarSet => watches.spawn(Arc::clone(&self.sidecar_sets).feed(
-                source,
-                |_, _, _, object| {
-                    let set = object.read_within(MAX_TEMPLATE_BYTES)?;
-                    Ok(Some(Whole::new(set, true)))
-                },
-                routed(router, Kind::SidecarSet, Router::sidecar_set),
-            )),
+            Kind::SidecarSet => {
+                let (sets, sidecars) = (Arc::clone(&self.sidecar_sets), Arc::clone(&self.sidecars));
+                let read = {
+                    let sidecars = Arc::clone(&sidecars);
+                    move |_: Option<&_>, _, identity: &Identity, object: Object<'_>| {
+                        let set = object.read_within(MAX_TEMPLATE_BYTES);
+                        let set = set.inspect_err(|_| {
+                            sidecars.put_unreadable(&identity.name, object.read().ok().as_ref());
+                        });
+                        Ok(Some(Whole::new(set?, true)))
+                    }
+                };
+                let route = routed(router, Kind::SidecarSet, Router::sidecar_set);
+                let forget = move |routed: &Routed<_>| {
+                    if let Routed::Unreadable(key, _) = routed
+                        && sets.unreadable(key).is_none()
+                        && sets.get(key).is_none()
+                    {
+                        sidecars.forget_unreadable(&key.name);
+                    }
+                    route(routed);
+                };
+                watches.spawn(Arc::clone(&self.sidecar_sets).feed(source, read, forget))
+            }
             Kind::Namespace => {
                 let (namespaces, sidecars) =
                     (Arc::clone(&self.namespaces), Arc::clone(&self.sidecars));

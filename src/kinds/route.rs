@@ -101,7 +101,8 @@ impl Router {
 
     /// Queues an object that cannot be decoded, or that could not be decoded until now, and the workload that controls
     /// it, for which nothing can be planned. For a HookTemplate, also queues the workloads that name it; for a claim, the
-    /// workload whose pods it is named after; for a pod or revision without a controller, all workloads of its namespace.
+    /// workload whose pods it is named after; for a pod or revision without a controller, all workloads of its namespace;
+    /// for a SidecarSet, all workloads, because it may select the pods of any.
     pub(crate) fn unreadable(&self, kind: Kind, key: &ObjectKey, control: &Control) {
         match control {
             Control::Ours(uid) => self.queue(self.read().get(&key.namespace, uid).into_iter()),
@@ -123,6 +124,7 @@ impl Router {
             Kind::SidecarSet => {
                 self.sidecars.put_set(&key.name, None);
                 (self.to_sidecar_sets)(key.clone());
+                self.queue(self.read().all());
             }
             Kind::Cluster => {
                 if let Some(clusters) = &self.clusters {
@@ -179,7 +181,10 @@ impl Router {
         let Some(set) = new.as_ref().or(old.as_ref()) else {
             return;
         };
-        self.sidecars.put_set(set.name(), new.as_deref());
+        if self.sidecars.put_set(set.name(), new.as_deref()) {
+            // They have been waiting for it.
+            self.queue(self.read().all());
+        }
         (self.to_sidecar_sets)(set.key());
     }
 
@@ -238,7 +243,8 @@ impl Router {
         if old == new {
             return;
         }
-        for set in self.sidecars.reaching(workload.namespace()).into_iter().flatten() {
+        let reaching = self.sidecars.reaching(workload.namespace());
+        for set in reaching.into_iter().flat_map(|it| it.sets) {
             (self.to_sidecar_sets)(ObjectKey::new("", &set.name));
         }
     }
@@ -290,7 +296,7 @@ impl Router {
     }
 
     /// Queues what the change of a node concerns:
-    /// - If the node was lost or came back: the workloads whose pods are deleted from lost nodes.
+    /// - If the node was lost or came back: all workloads, because their status names the pods on lost nodes.
     /// - If its kubelet was upgraded to one that restarts native sidecars: the workloads whose pods have or can get
     ///   these, and the SidecarSets with native sidecars. To one that changes resources: the workloads that are updated
     ///   in place.
@@ -318,7 +324,7 @@ impl Router {
         let gets_native = |it: &Entry| self.sidecars.injects_native(&it.key.namespace);
         let workloads = self.read();
         self.queue(workloads.all().filter(|it| {
-            (lost_changed && it.deletes_pods_on_lost_nodes)
+            lost_changed
                 || (resizes_now && it.is_updated_in_place)
                 || (sidecars_changed && (it.has_sidecars || gets_native(it)))
                 || (going_changed && it.heeds_going_nodes)

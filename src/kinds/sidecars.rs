@@ -14,7 +14,9 @@ use crate::kinds::Whole;
 use crate::runtime::store::{Cached, Head};
 use crate::runtime::watch::version_number;
 use gamekeeper_core::api::SidecarSet;
-use gamekeeper_core::sidecar_set::{Namespace, NamespacePolicy, SetRevision, Sidecars};
+use gamekeeper_core::sidecar_set::{
+    Namespace, NamespacePolicy, SetHead, SetRevision, Sidecars, UnreadableSet,
+};
 
 /// The cached form of a namespace.
 #[derive(Debug)]
@@ -71,10 +73,21 @@ pub(crate) struct SidecarIndex {
     opened: watch::Sender<BTreeSet<String>>,
 }
 
+/// The sets that reach a namespace.
+#[derive(Default)]
+pub(crate) struct Reaching {
+    /// Those that can be decoded, in the order of injection.
+    pub sets: Vec<Arc<Sidecars>>,
+    /// The others. No pod that one of them may select is created.
+    pub unreadable: Vec<Arc<UnreadableSet>>,
+}
+
 #[derive(Default)]
 struct State {
     /// Sorted by name, which is the order of injection.
     sets: BTreeMap<String, Arc<Sidecars>>,
+    /// The sets that cannot be decoded.
+    unreadable: BTreeMap<String, Arc<UnreadableSet>>,
     /// The objects from which `sets` is parsed.
     objects: BTreeMap<String, Arc<SidecarSet>>,
     /// The ControllerRevisions of sets, by the uid of the set and then by name.
@@ -91,22 +104,22 @@ impl SidecarIndex {
 
     /// Whether there is currently no set.
     pub(crate) fn is_empty(&self) -> bool {
-        self.read().sets.is_empty()
+        self.read().is_empty()
     }
 
-    /// The sets that reach a namespace, in the order of injection. None if this is unknown: there are sets, but the
-    /// namespace is not in the cache yet. No pod may be created then, because it would never get its sidecars.
-    pub(crate) fn reaching(&self, namespace: &str) -> Option<Vec<Arc<Sidecars>>> {
+    /// The sets that reach a namespace. None if this is unknown: there are sets, but the namespace is not in the cache
+    /// yet. No pod may be created then, because it would never get its sidecars.
+    pub(crate) fn reaching(&self, namespace: &str) -> Option<Reaching> {
         let state = self.read();
-        if state.sets.is_empty() {
-            return Some(Vec::new());
+        if state.is_empty() {
+            return Some(Reaching::default());
         }
         let namespace = state.namespaces.get(namespace)?;
         Some(state.reaching(namespace, &self.policy))
     }
 
     /// The sets that reach a namespace whose labels may be newer than those in the cache.
-    pub(crate) fn reaching_newer(&self, namespace: &Namespace) -> Vec<Arc<Sidecars>> {
+    pub(crate) fn reaching_newer(&self, namespace: &Namespace) -> Reaching {
         self.read().reaching(namespace, &self.policy)
     }
 
@@ -118,7 +131,7 @@ impl SidecarIndex {
     /// Whether pods in a namespace can get native sidecars.
     pub(super) fn injects_native(&self, namespace: &str) -> bool {
         let sets = self.reaching(namespace);
-        sets.iter().flatten().any(|set| set.has_native())
+        sets.is_some_and(|it| it.sets.iter().any(|set| set.has_native()))
     }
 
     /// A namespace, if it is in the cache.
@@ -135,7 +148,7 @@ impl SidecarIndex {
     pub(crate) fn reached_by(&self, set: &Sidecars) -> Vec<(String, bool)> {
         let state = self.read();
         let namespaces = state.namespaces.values();
-        let reached = namespaces.filter(|namespace| set.reaches(namespace, &self.policy));
+        let reached = namespaces.filter(|namespace| set.reach.reaches(namespace, &self.policy));
         let reached = reached.map(|it| (it.name.clone(), it.is_open_to_all(&self.policy)));
         reached.collect()
     }
@@ -143,7 +156,7 @@ impl SidecarIndex {
     /// The names of all namespaces that a set does not reach. Tokens of the set may be left there.
     pub(crate) fn not_reached_by(&self, set: &Sidecars) -> Vec<String> {
         let state = self.read();
-        let others = state.namespaces.values().filter(|it| !set.reaches(it, &self.policy));
+        let others = state.namespaces.values().filter(|it| !set.reach.reaches(it, &self.policy));
         others.map(|it| it.name.clone()).collect()
     }
 
@@ -204,15 +217,40 @@ impl SidecarIndex {
         self.read().sets.keys().cloned().collect()
     }
 
-    /// Records the new state of a set; None if it does not exist or cannot be decoded.
-    pub(super) fn put_set(&self, name: &str, set: Option<&Whole<SidecarSet>>) {
-        let set = set.filter(|set| self.is_ours(&set.object));
+    /// Records the new state of a set; None if it does not exist or cannot be decoded. Returns whether it can be decoded
+    /// now and could not before.
+    pub(super) fn put_set(&self, name: &str, set: Option<&Whole<SidecarSet>>) -> bool {
+        let ours = set.filter(|set| self.is_ours(&set.object));
+        let mut is_fixed = false;
         self.change(|state| {
-            match set {
+            is_fixed = set.is_some() && state.unreadable.remove(name).is_some();
+            match ours {
                 Some(set) => state.objects.insert(name.to_owned(), Arc::clone(&set.object)),
                 None => state.objects.remove(name),
             };
             state.parse(name);
+        });
+        is_fixed
+    }
+
+    /// Records that a set cannot be decoded, and what can be decoded of it. This must happen before the readable set is
+    /// removed, so that at no time pods are created as if there were no set.
+    pub(super) fn put_unreadable(&self, name: &str, head: Option<&SetHead>) {
+        let set = UnreadableSet::new(name, head);
+        let is_ours =
+            |set: &UnreadableSet| self.scope.as_ref().is_none_or(|scope| set.is_only_for(scope));
+        self.change(|state| {
+            match set.filter(is_ours) {
+                Some(set) => state.unreadable.insert(name.to_owned(), Arc::new(set)),
+                None => state.unreadable.remove(name),
+            };
+        });
+    }
+
+    /// Forgets a set that could not be decoded: it no longer exists.
+    pub(super) fn forget_unreadable(&self, name: &str) {
+        self.change(|state| {
+            state.unreadable.remove(name);
         });
     }
 
@@ -272,7 +310,7 @@ impl SidecarIndex {
         let open = state.open_namespaces(&self.policy);
         let opened: Vec<String> = open.difference(&state.open).cloned().collect();
         state.open = open;
-        let is_used = !state.sets.is_empty();
+        let is_used = !state.is_empty();
         drop(state);
         if is_used {
             self.used.send_if_modified(|used| !std::mem::replace(used, true));
@@ -309,10 +347,15 @@ impl State {
         revisions.flat_map(|it| it.values().cloned()).collect()
     }
 
-    fn reaching(&self, namespace: &Namespace, policy: &NamespacePolicy) -> Vec<Arc<Sidecars>> {
-        let sets = self.sets.values();
-        let sets = sets.filter(|set| set.reaches(namespace, policy));
-        sets.cloned().collect()
+    fn is_empty(&self) -> bool {
+        self.sets.is_empty() && self.unreadable.is_empty()
+    }
+
+    fn reaching(&self, namespace: &Namespace, policy: &NamespacePolicy) -> Reaching {
+        let sets = self.sets.values().filter(|it| it.reach.reaches(namespace, policy));
+        let unreadable = self.unreadable.values();
+        let unreadable = unreadable.filter(|it| it.reach.reaches(namespace, policy));
+        Reaching { sets: sets.cloned().collect(), unreadable: unreadable.cloned().collect() }
     }
 
     fn open_namespaces(&self, policy: &NamespacePolicy) -> HashSet<String> {
@@ -323,7 +366,7 @@ impl State {
     /// Whether pods of all controllers count in a namespace, and a set reaches it.
     fn is_open(&self, namespace: &Namespace, policy: &NamespacePolicy) -> bool {
         namespace.is_open_to_all(policy)
-            && self.sets.values().any(|set| set.reaches(namespace, policy))
+            && self.sets.values().any(|set| set.reach.reaches(namespace, policy))
     }
 }
 

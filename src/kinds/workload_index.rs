@@ -22,8 +22,6 @@ pub(super) struct Entry {
     pub key: ObjectKey,
     selector: Option<Selector>,
     keys: BTreeSet<IndexKey>,
-    /// Whether the operator deletes the workload's pods on lost nodes.
-    pub deletes_pods_on_lost_nodes: bool,
     /// Whether the workload's pods are updated in place.
     pub is_updated_in_place: bool,
     /// Whether the workload's pods have native sidecars.
@@ -91,8 +89,6 @@ impl WorkloadIndex {
                 .chain(templates.map(IndexKey::HookTemplate))
                 .chain(label.map(IndexKey::Label))
                 .collect(),
-            deletes_pods_on_lost_nodes: object.forces_pods_off_lost_nodes()
-                || object.protection().is_some_and(|it| it.pods == PodProtection::Guarded),
             is_updated_in_place: object.update_type() == UpdateStrategyType::InplaceUpdate,
             has_sidecars: has_sidecars(object.pod_template()),
             heeds_going_nodes: object.protection().is_some_and(|it| {

@@ -11,10 +11,14 @@ use url::Url;
 use super::http::HttpOptions;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{address} is refused: it is a {kind} address")]
+#[error(
+    "{address} is refused: it is a {kind} address, which an administrator can allow with the chart's value {setting}"
+)]
 pub(super) struct AddressRefused {
     address: IpAddr,
     kind: &'static str,
+    /// The value of the chart that allows such addresses.
+    setting: &'static str,
 }
 
 /// Metadata addresses outside the link-local range.
@@ -43,14 +47,14 @@ pub(super) fn check(address: IpAddr, options: HttpOptions) -> Result<(), Address
     };
     let is_link_local_or_metadata = v4.iter().any(|v4| is_link_local_or_metadata_v4(*v4))
         || v6.is_some_and(|v6| v6.is_unicast_link_local() || METADATA_V6.contains(&v6));
-    let kind = if is_link_local_or_metadata && !options.allow_link_local {
-        "link-local or metadata"
+    let (kind, setting) = if is_link_local_or_metadata && !options.allow_link_local {
+        ("link-local or metadata", "hooks.allowLinkLocal")
     } else if v4.iter().any(|v4| is_loopback_v4(*v4)) && !options.allow_loopback {
-        "loopback"
+        ("loopback", "hooks.allowLoopback")
     } else {
         return Ok(());
     };
-    Err(AddressRefused { address, kind })
+    Err(AddressRefused { address, kind, setting })
 }
 
 fn is_link_local_or_metadata_v4(address: Ipv4Addr) -> bool {

@@ -10,6 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use futures::AsyncReadExt;
 use http::{Method, Request, header};
 use kube::Client;
+use kube::core::Status;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::json;
@@ -22,6 +23,7 @@ use super::job::{Job, Pod};
 use super::remote_command;
 use crate::runtime::fair::{Capacity, NamespaceLimiter};
 use gamekeeper_core::api::names::JOB_AWAITS_RECORD;
+use gamekeeper_core::hook_run::allowed_by;
 use gamekeeper_core::text::truncate;
 
 /// The longest wait for a response.
@@ -369,12 +371,27 @@ impl Cluster {
             Ok(Err(kube::Error::Api(status))) => {
                 // The API server quotes what it refuses, however long that is.
                 let message = truncate(&status.message, MAX_MESSAGE);
+                let message = match setting_for(path).filter(|_| is_missing_permission(&status)) {
+                    Some(setting) => allowed_by(&message, setting),
+                    None => message,
+                };
                 Err(RequestError { code: status.code, message })
             }
             Ok(Err(error)) => Err(failed(&error)),
             Err(_) => Err(failed(&"the API server does not respond")),
         }
     }
+}
+
+/// Whether the operator lacks a permission. Quotas, policies and webhooks also answer with 403.
+fn is_missing_permission(status: &Status) -> bool {
+    status.code == 403 && status.message.contains(" cannot ")
+}
+
+/// The value of the chart that permits requests for a path.
+fn setting_for(path: &str) -> Option<&'static str> {
+    let settings = [("/jobs", "hooks.jobs"), ("/secrets/", "hooks.secrets")];
+    settings.into_iter().find(|(resource, _)| path.contains(resource)).map(|(_, setting)| setting)
 }
 
 fn too_long(object: &str, max: usize) -> RequestError {

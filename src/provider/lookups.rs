@@ -96,7 +96,8 @@ mod tests {
         let refused = lookups.find("games", "0xa9fea9fe").await.expect_err("a refusal");
         assert_eq!(
             refused.to_string(),
-            "169.254.169.254 is refused: it is a link-local or metadata address"
+            "169.254.169.254 is refused: it is a link-local or metadata address, which an administrator can \
+             allow with the chart's value hooks.allowLinkLocal"
         );
         assert!(lookups.find("games", "localhost").await.is_ok());
         let lookups = Lookups::new(HttpOptions::default());

@@ -8,6 +8,7 @@ use kube::{Client, Error};
 use super::command_output::CommandOutput;
 use super::exec::Ended;
 use gamekeeper_core::causes::with_causes;
+use gamekeeper_core::hook_run::allowed_by;
 
 /// How many bytes of output are buffered between the connection and its reader.
 const BUFFER: usize = 4 << 10;
@@ -44,10 +45,7 @@ pub(super) async fn run(
 /// Why a command was not started.
 fn refused(pod: &str, error: Error) -> String {
     match error {
-        Error::Api(status) if status.code == 403 => format!(
-            "{}: an administrator can allow it with the chart's value hooks.exec",
-            status.message
-        ),
+        Error::Api(status) if status.code == 403 => allowed_by(&status.message, "hooks.exec"),
         Error::Api(status) => status.message,
         error => {
             let why = with_causes(&error);

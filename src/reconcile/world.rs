@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use kube::core::SelectorExt;
 
-use crate::kinds::{Cache, Whole};
+use crate::kinds::{Cache, Reaching, Whole};
 use crate::reconcile::apply::Memory;
 use crate::runtime::control::Control;
 use crate::runtime::objects::ObjectKey;
@@ -67,6 +67,7 @@ pub(super) fn world<K: GameWorkload>(
     }
     let sidecars = cache.sidecars.reaching(namespace);
     let sidecars = sidecars.ok_or(NotPlanned::UnknownNamespace)?;
+    let Reaching { sets: sidecars, unreadable: unreadable_sidecars } = sidecars;
     let selector = workload.object.selector();
     let selected =
         |labels: &BTreeMap<String, String>| selector.as_ref().is_some_and(|it| it.matches(labels));
@@ -112,6 +113,7 @@ pub(super) fn world<K: GameWorkload>(
         going_nodes,
         claims: claims(cache, workload),
         sidecars,
+        unreadable_sidecars,
         verdicts: if sidecars_match { memory.verdicts } else { BTreeMap::new() },
         taken: memory.taken,
         failures: memory.failures,

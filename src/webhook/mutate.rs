@@ -1,13 +1,12 @@
 //! The two reviews that change an object: the defaults of a SidecarSet, and the sidecars of a pod. Pure.
 
-use std::sync::Arc;
-
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::review::{AdmissionRequest, AdmissionResponse};
-use gamekeeper_core::sidecar_set::{Sidecars, inject, with_defaults};
+use crate::kinds::Reaching;
+use gamekeeper_core::sidecar_set::{inject, unreadable_for, with_defaults};
 
 /// Sets the defaults of a SidecarSet.
 pub(super) fn defaulted(request: &AdmissionRequest) -> AdmissionResponse {
@@ -20,13 +19,27 @@ pub(super) fn defaulted(request: &AdmissionRequest) -> AdmissionResponse {
     allowed_with(request, &changed)
 }
 
-/// Injects sidecars into a new pod; `sets` are those that reach its namespace.
-pub(super) fn injected(request: &AdmissionRequest, sets: &[Arc<Sidecars>]) -> AdmissionResponse {
+/// Injects the sidecars of the sets that reach its namespace into a new pod. Refuses a pod that a set may select which
+/// cannot be decoded: the pod would never get its containers.
+pub(super) fn injected(request: &AdmissionRequest, reaching: &Reaching) -> AdmissionResponse {
     let mut pod = request.object.clone();
     if request.operation == "CREATE" && request.sub_resource.is_empty() && pod["kind"] == "Pod" {
-        inject(&mut pod, sets);
+        let labels = serde_json::from_value(pod["metadata"]["labels"].clone()).unwrap_or_default();
+        if let Some(set) = unreadable_for(&reaching.unreadable, &labels) {
+            return refused(request, &set.why_none_is_created());
+        }
+        inject(&mut pod, &reaching.sets);
     }
     allowed_with(request, &pod)
+}
+
+fn refused(request: &AdmissionRequest, why: &str) -> AdmissionResponse {
+    AdmissionResponse {
+        uid: request.uid.clone(),
+        allowed: false,
+        status: Some(json!({"code": 403, "reason": "Forbidden", "message": why})),
+        ..AdmissionResponse::default()
+    }
 }
 
 /// Allows the object, with a patch of the fields that were changed.
@@ -49,8 +62,17 @@ fn allowed_with(request: &AdmissionRequest, changed: &Value) -> AdmissionRespons
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use gamekeeper_core::api::SidecarSet;
+    use gamekeeper_core::sidecar_set::{Sidecars, UnreadableSet};
+
+    fn reaching(set: Value) -> Reaching {
+        let set: SidecarSet = serde_json::from_value(set).expect("a set");
+        let sets = vec![Arc::new(Sidecars::of(&set).expect("the set selects something"))];
+        Reaching { sets, unreadable: Vec::new() }
+    }
 
     fn request(object: Value) -> AdmissionRequest {
         AdmissionRequest {
@@ -94,8 +116,7 @@ mod tests {
 
     #[test]
     fn a_pod_gets_containers_and_a_mark_in_one_patch() {
-        let set: SidecarSet = serde_json::from_value(set()).expect("a set");
-        let sets = [Arc::new(Sidecars::of(&set).expect("the set selects something"))];
+        let sets = reaching(set());
         let pod = |app: &str| {
             json!({
                 "kind": "Pod",
@@ -113,9 +134,31 @@ mod tests {
     }
 
     #[test]
+    fn a_pod_that_an_unreadable_set_may_select_is_refused() {
+        let pod = |app: &str| {
+            request(json!({
+                "kind": "Pod", "metadata": {"labels": {"app": app}}, "spec": {"containers": []},
+            }))
+        };
+        for (head, selected) in [(Some(set()), ["arena"].as_slice()), (None, &["arena", "lobby"])] {
+            let head = head.map(|it| serde_json::from_value(it).expect("a head"));
+            let set = UnreadableSet::new("log", head.as_ref()).expect("it selects something");
+            let reaching = Reaching { unreadable: vec![Arc::new(set)], ..Reaching::default() };
+            for app in ["arena", "lobby"] {
+                let response = injected(&pod(app), &reaching);
+                assert_eq!(response.allowed, !selected.contains(&app), "{app}");
+                let told = response.status.map(|it| it["message"].to_string());
+                assert!(response.allowed || told.is_some_and(|it| it.contains("SidecarSet log")));
+            }
+            let mut update = pod("arena");
+            update.operation = "UPDATE".into();
+            assert!(injected(&update, &reaching).allowed);
+        }
+    }
+
+    #[test]
     fn hostile_objects_are_not_patched() {
-        let set: SidecarSet = serde_json::from_value(set()).expect("a set");
-        let sets = [Arc::new(Sidecars::of(&set).expect("the set selects something"))];
+        let sets = reaching(set());
         let labels = json!({"app": "arena"});
         for object in [
             Value::Null,

@@ -26,14 +26,14 @@ use super::metrics::{AdmissionMetrics, RequestLabels};
 use super::mutate::{defaulted, injected};
 use super::neighbors::{Neighbors, concerns_sidecar_set};
 use super::review::{AdmissionRequest, AdmissionResponse, AdmissionReview, review};
-use crate::kinds::Cache;
+use crate::kinds::{Cache, Reaching};
 use crate::runtime::evaluation_pool::EvaluationPool;
 use crate::runtime::fair::{Capacity, NamespaceLimiter};
 use crate::runtime::inbound;
 use crate::runtime::inbound::{Caller, Connections, MemoryBudget};
 use gamekeeper_core::admission::{Templates, is_dns_label};
 use gamekeeper_core::hook_run::ExecNamespaces;
-use gamekeeper_core::sidecar_set::{Namespace, Sidecars};
+use gamekeeper_core::sidecar_set::Namespace;
 
 /// The timeout for reading a body: longer than API servers wait for a response (three seconds, in the chart).
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -198,10 +198,10 @@ impl Reviewer {
     }
 
     /// The SidecarSets that reach the namespace of a pod of another controller; None if the namespace cannot be read.
-    async fn sets(&self, cache: &Cache, name: &str) -> Option<Vec<Arc<Sidecars>>> {
+    async fn sets(&self, cache: &Cache, name: &str) -> Option<Reaching> {
         let index = &cache.sidecars;
         if index.is_empty() {
-            return Some(Vec::new());
+            return Some(Reaching::default());
         }
         let is_open = |namespace: &Namespace| namespace.is_open_to_all(index.policy());
         let known = index.namespace(name).filter(|it| is_open(it));
@@ -212,7 +212,7 @@ impl Reviewer {
         };
         Some(match is_open(&namespace) {
             true => index.reaching_newer(&namespace),
-            false => Vec::new(),
+            false => Reaching::default(),
         })
     }
 

@@ -86,7 +86,7 @@ impl Neighbor {
         let unknown = Namespace { name: self.namespace.clone(), ..Namespace::default() };
         Sidecars::of(&set).is_some_and(|sidecars| {
             let namespace = namespace.unwrap_or(&unknown);
-            sidecars.reaches(namespace, policy) && sidecars.selects(&self.labels)
+            sidecars.reach.reaches(namespace, policy) && sidecars.reach.selects(&self.labels)
         })
     }
 

@@ -108,6 +108,8 @@ pub enum Reason {
     HookTemplateNotFound,
     /// A hook's template cannot be decoded.
     HookTemplateUnreadable,
+    /// A SidecarSet that may select the pods cannot be decoded.
+    SidecarsUnreadable,
     /// An argument of a hook's template has no value.
     HookArgumentMissing,
     /// No run of a hook's template can end Successful.
@@ -168,6 +170,8 @@ pub enum Reason {
     ProbeNotSuccessful,
     /// A readiness gate of another controller is not True.
     ReadinessGateClosed,
+    /// The node of a pod does not respond.
+    NodeUnreachable,
     /// A finalizer keeps a Terminating pod.
     PodHeldByFinalizer,
     /// A node has not ended a Terminating pod.
@@ -205,6 +209,7 @@ impl Reason {
             | Self::ClaimNotOurs
             | Self::HookTemplateNotFound
             | Self::HookTemplateUnreadable
+            | Self::SidecarsUnreadable
             | Self::HookArgumentMissing
             | Self::HookCannotSucceed
             | Self::FailedCreate
@@ -248,6 +253,7 @@ impl Reason {
             | Self::ContainerNotStarted
             | Self::ProbeNotSuccessful
             | Self::ReadinessGateClosed
+            | Self::NodeUnreachable
             | Self::PodHeldByFinalizer
             | Self::PodNotEnded => false,
         }
@@ -265,6 +271,7 @@ impl Reason {
                 | Self::ContainerNotStarted
                 | Self::ProbeNotSuccessful
                 | Self::ReadinessGateClosed
+                | Self::NodeUnreachable
                 | Self::PodHeldByFinalizer
                 | Self::PodNotEnded
         )

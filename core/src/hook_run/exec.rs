@@ -12,6 +12,11 @@ pub const STEP_HAS_NO_POD: &str = "a canary step concerns no pod, so there is no
 pub const SECRET_IN_COMMAND: &str = "a secret argument would be readable in the audit log: pass the \
                                      Secret to the container with env or a volume";
 
+/// Why something is refused, and the value of the chart with which an administrator can allow it.
+pub fn allowed_by(refusal: &str, setting: &str) -> String {
+    format!("{refusal}: an administrator can allow it with the chart's value {setting}")
+}
+
 /// The namespaces in which hooks may run commands in containers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExecNamespaces(BTreeSet<String>);
@@ -24,9 +29,9 @@ impl ExecNamespaces {
     pub fn check(&self, namespace: &str) -> Result<(), String> {
         match self.0.contains(namespace) {
             true => Ok(()),
-            false => Err(format!(
-                "hooks must not run commands in namespace {namespace}: an administrator can allow \
-                 it with the chart's value hooks.exec"
+            false => Err(allowed_by(
+                &format!("hooks must not run commands in namespace {namespace}"),
+                "hooks.exec",
             )),
         }
     }

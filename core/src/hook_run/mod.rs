@@ -23,7 +23,7 @@ mod tests;
 pub use arguments::*;
 pub use assess::*;
 pub use by_name::Rules;
-pub use exec::{ExecNamespaces, MAX_COMMAND, SECRET_IN_COMMAND, STEP_HAS_NO_POD};
+pub use exec::{ExecNamespaces, MAX_COMMAND, SECRET_IN_COMMAND, STEP_HAS_NO_POD, allowed_by};
 pub use expiry::expires_at;
 pub use judge::*;
 pub use kubernetes::{ALWAYS_THE_POD, selects_object};

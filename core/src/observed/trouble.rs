@@ -67,6 +67,8 @@ pub enum TroubleKind {
     },
     /// A readiness gate of another controller is not True.
     GateClosed(String),
+    /// The pod's node does not respond.
+    NodeUnreachable(String),
     /// A finalizer keeps a Terminating pod.
     Finalizer(String),
     /// The node has not ended a Terminating pod.
@@ -95,6 +97,7 @@ impl Trouble {
             | TroubleKind::Image { .. }
             | TroubleKind::NotCreated { .. }
             | TroubleKind::Crashing { .. }
+            | TroubleKind::NodeUnreachable(_)
             | TroubleKind::Finalizer(_) => SignedDuration::ZERO,
         };
         self.since.checked_add(patience).unwrap_or(Timestamp::MAX)
@@ -126,6 +129,7 @@ impl TroubleKind {
             Self::NotStarted { .. } | Self::Initializing(_) => Reason::ContainerNotStarted,
             Self::ProbeFails { .. } => Reason::ProbeNotSuccessful,
             Self::GateClosed(_) => Reason::ReadinessGateClosed,
+            Self::NodeUnreachable(_) => Reason::NodeUnreachable,
             Self::Finalizer(_) => Reason::PodHeldByFinalizer,
             Self::NotEnded(_) => Reason::PodNotEnded,
         }
@@ -139,6 +143,7 @@ impl TroubleKind {
             | Self::ClaimNotBound(text)
             | Self::Initializing(text)
             | Self::GateClosed(text)
+            | Self::NodeUnreachable(text)
             | Self::Finalizer(text)
             | Self::NotEnded(text) => text.len(),
             Self::Image { container, image, why } => container.len() + image.len() + why.len(),
@@ -188,6 +193,9 @@ impl TroubleKind {
                 )
             }
             Self::GateClosed(gate) => format!("readiness gate {gate} of pod {pod} is not True"),
+            Self::NodeUnreachable(node) => {
+                format!("node {node}, on which pod {pod} runs, does not respond")
+            }
             Self::Finalizer(finalizer) => {
                 format!("pod {pod} is Terminating, and finalizer {finalizer} keeps it")
             }

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::containers::Sidecar;
-use super::namespace::{Namespace, NamespacePolicy};
+use super::reach::{Reach, ReachFields};
 use super::revision::{NewPods, SetRevision, choose};
 use crate::api::names::{is_reserved_annotation, safe_hash};
 use crate::api::{
@@ -39,10 +39,8 @@ pub struct Sidecars {
     chosen: Option<Selector>,
     /// Which revision new pods get.
     pub(super) new_pods: NewPods,
-    selector: Selector,
-    /// The only namespace whose pods the set selects; None if it is not limited to one.
-    pub namespace: Option<String>,
-    namespaces: Option<Selector>,
+    /// Whose pods it selects.
+    pub reach: Reach,
     pub(super) init_containers: Vec<Sidecar>,
     pub(super) containers: Vec<Sidecar>,
     pub(super) volumes: Vec<Value>,
@@ -66,11 +64,11 @@ impl Sidecars {
             return None;
         }
         let spec = &set.spec;
-        let selector = selector(&spec.selector).filter(|it| !it.selects_all())?;
-        let namespaces = match &spec.namespace_selector {
-            Some(namespaces) => Some(self::selector(namespaces)?),
-            None => None,
-        };
+        let reach = Reach::of(&ReachFields {
+            selector: spec.selector.clone(),
+            namespace: spec.namespace.clone(),
+            namespace_selector: spec.namespace_selector.clone(),
+        })?;
         let name = set.metadata.name.clone()?;
         let revision = revision_name(&name, &injected(spec), collisions(set));
         let content = Content::of(injected(spec));
@@ -81,9 +79,7 @@ impl Sidecars {
             chosen: selector_or_all(spec.update_strategy.selector.as_ref()),
             update: spec.update_strategy.clone(),
             new_pods: NewPods::Newest,
-            selector,
-            namespace: spec.namespace.clone(),
-            namespaces,
+            reach,
             shape: content.shape,
             init_containers: content.init_containers,
             containers: content.containers,
@@ -138,23 +134,6 @@ impl Sidecars {
     /// A string that identifies what new pods get.
     pub fn new_pods_identity(&self) -> String {
         self.new_pods.identity(&self.revision)
-    }
-
-    /// Whether pods in a namespace can get the set's containers. Pods in the operator's own namespace can get them only
-    /// if the set names that namespace, even if the operator works in no other namespace.
-    pub fn reaches(&self, namespace: &Namespace, policy: &NamespacePolicy) -> bool {
-        let is_named = match &self.namespace {
-            Some(only) => *only == namespace.name,
-            None => policy.own.as_ref() != Some(&namespace.name),
-        };
-        let labels = &namespace.labels;
-        let is_selected = self.namespaces.as_ref().is_none_or(|it| it.matches(labels));
-        is_named && is_selected && !namespace.is_closed()
-    }
-
-    /// Whether a pod with these labels gets the set's containers, provided that the set reaches the pod's namespace.
-    pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
-        self.selector.matches(labels)
     }
 
     /// Whether the update strategy chooses a pod with these labels, which the set selects.
@@ -213,7 +192,7 @@ pub fn selected<'a>(
     labels: &BTreeMap<String, String>,
 ) -> impl Iterator<Item = &'a Sidecars> {
     let sets = sets.iter().map(AsRef::as_ref);
-    let selecting = sets.filter(|set: &&Sidecars| !set.paused && set.selects(labels));
+    let selecting = sets.filter(|set: &&Sidecars| !set.paused && set.reach.selects(labels));
     selecting.map(|set| set.for_new_pod(labels))
 }
 

@@ -162,7 +162,7 @@ fn a_set_injects_only_into_pods_that_it_reaches_and_selects() {
         (&in_operator_namespace, "gamekeeper-system", json!({}), true),
     ] {
         assert_eq!(
-            set.reaches(&namespace(name, labels.clone()), &policy),
+            set.reach.reaches(&namespace(name, labels.clone()), &policy),
             reached,
             "{name} {labels}"
         );

@@ -78,4 +78,5 @@ pub use evidence::{AuditLog, Event, Witness};
 pub use leadership::{takeovers, writes_without_lease};
 pub use lifecycle::lifecycle_violations;
 pub use lives::{End, Life, pod_lives};
+pub use replay::{is_partial, rebuild};
 pub use verdict::{Violation, violations};

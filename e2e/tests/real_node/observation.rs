@@ -18,8 +18,8 @@ use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
 use e2e::workload::view::Pod;
 use jiff::Timestamp;
-use judge::Event;
 use judge::object::{is_terminating, is_true, text};
+use judge::{Event, is_partial, rebuild};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -174,25 +174,31 @@ impl Span {
 /// The periods during which a pod had a condition. A stored state of the pod is certain to exist from the moment
 /// when the write that created it is completed until the request for the next write arrives.
 fn spans(writes: &[Event], name: &str, condition: &str) -> Vec<Span> {
-    let state = |event: &Event| {
-        let pod = event.response_object.clone()?;
-        let is_this_pod = text(&pod, "/kind") == "Pod" && text(&pod, "/metadata/name") == name;
-        let number: u64 = text(&pod, "/metadata/resourceVersion").parse().ok()?;
-        is_this_pod.then_some((number, event.done, event.received, pod))
-    };
-    let mut states: Vec<_> = writes.iter().filter_map(state).collect();
-    states.sort_by_key(|(number, done, ..)| (*number, *done));
+    let answered = writes.iter().filter_map(|event| {
+        let (pod, written) = (event.response_object.as_ref()?, event.object_ref.as_ref()?);
+        let is_this_pod = written.resource == "pods" && text(pod, "/metadata/name") == name;
+        let number: u64 = text(pod, "/metadata/resourceVersion").parse().ok()?;
+        is_this_pod.then_some((number, event, pod))
+    });
+    let mut answered: Vec<_> = answered.collect();
+    answered.sort_by_key(|(number, event, _)| (*number, event.done));
     // The response to a write that changes nothing contains the state that exists.
-    states.dedup_by_key(|(number, ..)| *number);
+    answered.dedup_by_key(|(number, ..)| *number);
     let mut spans: Vec<Span> = Vec::new();
     let mut current: Option<Span> = None;
-    for (_, done, received, pod) in states {
+    let mut pod = Value::Null;
+    for (_, event, answer) in answered {
+        // The operator requests only metadata in responses.
+        pod = match is_partial(answer) {
+            true => rebuild(event, Some(&pod), answer),
+            false => answer.clone(),
+        };
         let image = open_image(&pod, condition);
         if current.as_ref().map(|span| span.image.as_str()) == image {
             continue;
         }
-        spans.extend(current.take().map(|span| Span { to: Some(received), ..span }));
-        current = image.map(|image| Span { from: done, to: None, image: image.to_owned() });
+        spans.extend(current.take().map(|span| Span { to: Some(event.received), ..span }));
+        current = image.map(|image| Span { from: event.done, to: None, image: image.to_owned() });
     }
     spans.extend(current);
     spans

@@ -48,7 +48,7 @@ impl SidecarScene {
                 return false;
             };
             let is_selected =
-                sidecars.reaches(namespace, &policy) && sidecars.selects(pod.labels());
+                sidecars.reach.reaches(namespace, &policy) && sidecars.reach.selects(pod.labels());
             // It is not known here whether the operator injects into pods of other controllers in namespaces without a
             // label, but if it does, such pods have the set's mark.
             let is_open = namespace.is_open_to_all(&policy);

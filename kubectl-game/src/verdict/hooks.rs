@@ -65,7 +65,7 @@ pub(super) fn failed_hooks(scene: &Scene, now: Timestamp) -> Vec<Finding> {
             false => {
                 let sentence = format!("pod {pod} is blocked, because {ended}{more}");
                 Finding::new(End::Stopped, "Blocked", sentence)
-                    .with_commands([subject.retry("fix what it checks, then", point)])
+                    .with_commands([subject.retry("fix the hook or what it checks, then", point)])
             }
         };
         Some(finding.since(since).about(names))

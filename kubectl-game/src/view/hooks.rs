@@ -22,7 +22,14 @@ pub fn hooks(scene: &Scene, style: Style, now: Timestamp) -> String {
             table.push(line);
         }
     }
-    table.render(style)
+    fitted(table, style).render(style)
+}
+
+/// Leaves out what its name and the message of a HookRun tell as well, as far as the terminal is too narrow.
+fn fitted(table: Table, style: Style) -> Table {
+    ["ABOUT", "POINT", "AGE", "COUNT", "LAST"]
+        .iter()
+        .fold(table, |table, it| table.without_if_narrow(it, style))
 }
 
 /// The table of many workloads, and of HookRuns without a workload.
@@ -46,7 +53,7 @@ pub fn all(
             table.push(start.chain(line));
         }
     }
-    table.render(style)
+    fitted(table, style).render(style)
 }
 
 /// A line for each metric.
@@ -97,6 +104,15 @@ mod tests {
     fn each_metric_with_its_last_measurement() {
         insta::assert_snapshot!(hooks(&failed_step(), Style::PLAIN, now()));
         insta::assert_snapshot!(hooks(&failed_pod_hook(), Style::PLAIN, now()));
+    }
+
+    #[test]
+    fn runs_fit_a_terminal_of_80_columns() {
+        let style = Style { width: Some(80), ..Style::PLAIN };
+        let shown = [failed_step(), failed_pod_hook()].map(|it| hooks(&it, style, now())).concat();
+        let wide: Vec<&str> = shown.lines().filter(|it| it.chars().count() > 80).collect();
+        assert!(wide.is_empty(), "{wide:#?}");
+        insta::assert_snapshot!(shown);
     }
 
     #[test]

@@ -59,6 +59,12 @@ pub fn list(scenes: &[Scene], columns: Columns, style: Style, now: Timestamp) ->
         }
         table.push(line);
     }
+    let optional: &[&str] = match columns.why {
+        // The sentence says it, too.
+        true => &["UPDATED_READY", "TOTAL", "STEP", "UPDATED", "GUARDED", "WAITING", "AGE"],
+        false => &["UPDATED_READY", "TOTAL", "STEP", "UPDATED"],
+    };
+    let table = optional.iter().fold(table, |table, it| table.without_if_narrow(it, style));
     let text = table.render(style);
     match columns.headings {
         true => text,
@@ -114,6 +120,18 @@ mod tests {
             Style::PLAIN,
             now()
         ));
+    }
+
+    #[test]
+    fn workloads_fit_a_terminal_of_80_columns() {
+        let style = Style { width: Some(80), ..Style::PLAIN };
+        let scenes = [paused_canary(), failed_pod_hook(), guarded(), stateful_set()];
+        let narrow = list(&scenes, NARROW, style, now());
+        let with_reasons = list(&scenes, Columns { why: true, ..NARROW }, style, now());
+        let shown = format!("{narrow}\n{with_reasons}");
+        let wide: Vec<&str> = shown.lines().filter(|it| it.chars().count() > 80).collect();
+        assert!(wide.is_empty(), "{wide:#?}");
+        insta::assert_snapshot!(shown);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use gamekeeper_core::observed::{
     ContainerChange, Disruption, Gate, MoveRequest, Pod, PodPhase, Turn,
 };
 use gamekeeper_core::sidecar_set::{Changing, MatchedPod, Sidecars};
-use gamekeeper_core::workload::{Promotion, Replacement, Verdict, World};
+use gamekeeper_core::workload::{Failures, Promotion, Replacement, Verdict, World};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -186,6 +186,17 @@ impl Fault {
                 }
             }
             Fault::WaitingIgnored => name_victims(gd, world),
+            Fault::RefusalForgotten => world.failures = Failures::default(),
+            Fault::OtherCanaryCounts => {
+                let update = newest(world).unwrap_or_default();
+                let status = gd.status.as_ref().filter(|it| it.update_revision == update);
+                let stable = status.map(|it| it.canary.revision.clone());
+                for pod in world.pods.iter_mut().map(Arc::make_mut) {
+                    if stable.as_deref().is_some_and(|it| pod.revision().as_str() != it) {
+                        pod.labels.insert(names::REVISION_LABEL.to_owned(), update.clone());
+                    }
+                }
+            }
             Fault::NotAcceptedFirst => {
                 let names = world.revisions.iter().map(|it| it.name.clone());
                 world.verdicts = names.map(|name| (name, Verdict::Accepted)).collect();

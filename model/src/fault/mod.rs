@@ -64,6 +64,10 @@ pub enum Fault {
     QuotaFitsAll,
     /// It is forgotten that a pod was given up in vain.
     TrialForgotten,
+    /// It is forgotten that the API server refused a deletion.
+    RefusalForgotten,
+    /// Pods of an earlier canary count for a step.
+    OtherCanaryCounts,
     /// The first revision is stable even if it has never worked.
     FirstCountsAsStable,
     /// The annotation game-pod-deleting is kept when a deletion is canceled.

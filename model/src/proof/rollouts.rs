@@ -6,7 +6,8 @@ use super::{
 use crate::fault::Fault;
 use crate::scope::{Amount, Quota, Scope, Step, User};
 use crate::scopes::{
-    first_templates, hooked, in_place, paused_without_steps, recreated, remaining, surge,
+    denied, first_templates, hooked, in_place, paused_without_steps, recreated, remaining, surge,
+    three_revisions,
 };
 
 fn canary(steps: &[Step]) -> Scope {
@@ -36,6 +37,9 @@ fn bugs_in_pauses_and_steps_are_found() {
         ..canary(&pause)
     };
     find(Fault::AnyPromotionCounts, PAUSES, scope);
+    let scope = Scope { remaining: remaining(2, 0, 0), ..three_revisions() };
+    find(Fault::OtherCanaryCounts, PAUSES, scope);
+    find(Fault::RefusalForgotten, SETTLES, denied());
 }
 
 #[test]

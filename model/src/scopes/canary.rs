@@ -44,6 +44,26 @@ fn paused_by_a_user() {
     check("paused without steps", paused_without_steps());
 }
 
+/// A canary rollout whose template is replaced while pods have three revisions.
+pub fn three_revisions() -> Scope {
+    Scope {
+        templates: 3,
+        pre_delete: false,
+        steps: vec![vec![Step::Partition(Amount::Number(2)), Step::Pause(None)]],
+        user: vec![User::Template(1), User::Template(2), User::Resume, User::Scale(2)],
+        remaining: remaining(3, 1, 0),
+        lags: Lags { pods: true, ..Lags::default() },
+        ..hooked()
+    }
+}
+
+#[test]
+fn a_canary_replaces_another() {
+    check("three revisions at a step", three_revisions());
+    let strategy = UpdateStrategyType::InplaceUpdate;
+    check("three revisions in place", Scope { strategy, ..three_revisions() });
+}
+
 /// A canary rollout, during which a user may recreate the workload.
 pub fn recreated() -> Scope {
     Scope {

@@ -7,9 +7,9 @@ mod ordinals;
 mod rolling;
 mod sidecars;
 
-pub use canary::{paused_without_steps, recreated};
+pub use canary::{paused_without_steps, recreated, three_revisions};
 pub use ordinals::{stateful_set, surging_stateful_set};
-pub use rolling::first_templates;
+pub use rolling::{denied, first_templates};
 pub use sidecars::{sidecars_with_steps, with_sidecars};
 
 use std::io::Write as _;

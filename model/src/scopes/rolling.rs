@@ -287,6 +287,28 @@ fn indexes() {
     );
 }
 
+/// Pods that are updated and scaled in while a policy of the cluster may refuse their deletion.
+pub fn denied() -> Scope {
+    Scope {
+        replicas: 2,
+        pre_delete: false,
+        user: vec![User::Template(1), User::Scale(1), User::Deny(true), User::Deny(false)],
+        remaining: remaining(4, 1, 0),
+        lags: Lags { pods: true, ..Lags::default() },
+        ..hooked()
+    }
+}
+
+#[test]
+fn refused_deletions() {
+    check("refused deletions", denied());
+    let stateful_set = Some(PodManagementPolicy::OrderedReady);
+    check("refused deletions in order", Scope { stateful_set, ..denied() });
+    let max_surge = Amount::Number(1);
+    let hook = Scope { pre_delete: true, max_surge, remaining: remaining(3, 0, 1), ..denied() };
+    check("refused deletions after hooks", hook);
+}
+
 fn batches() -> Scope {
     Scope {
         batch: 1,

@@ -49,6 +49,8 @@ pub struct State {
     /// The PodDisruptionBudget of guarded pods. The operator does not watch it.
     pub budget: Option<Budget>,
     pub node: Node,
+    /// Whether a policy of the cluster refuses the operator's deletions of pods.
+    pub denied: bool,
     pub operator: Operator,
     pub remaining: Remaining,
     pub memory: Memory,

@@ -17,7 +17,28 @@ pub struct Operator {
     pub refused: Option<Refused>,
     /// Whether the budget exists, if that is known. The policies are always in force in the model.
     pub budget: Option<bool>,
+    /// The kinds of deletions that were refused last time.
+    pub denied: Denied,
     pub reconcile: Option<Rc<Reconcile>>,
+}
+
+/// The kinds of deletions of pods that the API server refused last time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Denied {
+    /// Deletions for an update.
+    pub updates: bool,
+    /// All others.
+    pub removals: bool,
+}
+
+impl Denied {
+    /// Records whether a deletion for this reason was refused.
+    pub fn record(&mut self, reason: DeletionReason, refused: bool) {
+        match reason {
+            DeletionReason::Update => self.updates = refused,
+            _ => self.removals = refused,
+        }
+    }
 }
 
 /// The verdict on a revision that the API server has refused.

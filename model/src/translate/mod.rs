@@ -143,6 +143,7 @@ impl Translator {
             old_kubelets: BTreeMap::new(),
             claims: BTreeMap::new(),
             sidecars: Vec::new(),
+            unreadable_sidecars: Vec::new(),
             verdicts: BTreeMap::new(),
             taken: BTreeSet::new(),
             refused_changes: BTreeMap::new(),
@@ -252,5 +253,6 @@ pub struct View {
     pub accepted: u8,
     pub refused: Option<Refused>,
     pub budget: Option<bool>,
+    pub denied: Denied,
     pub node: Node,
 }

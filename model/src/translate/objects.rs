@@ -11,7 +11,9 @@ use gamekeeper_core::api::{
     PodProtection, Protection, ProtectionStatus, WaitReason, WaitingPod,
 };
 use gamekeeper_core::observed;
+use gamekeeper_core::observed::{Trouble, TroubleKind};
 use gamekeeper_core::workload;
+use gamekeeper_core::write::Attempt;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
     Condition, FieldsV1, ManagedFieldsEntry, Time as Date,
@@ -192,6 +194,14 @@ impl Translator {
             };
             world.verdicts.insert(self.revision_name(rev).to_owned(), refused);
         }
+        let Denied { updates, removals } = view.denied;
+        for (attempt, is_denied) in
+            [(Attempt::RecreatePod, updates), (Attempt::RemovePod, removals)]
+        {
+            if is_denied {
+                world.failures.record(attempt, "denied".to_owned(), timestamp(0));
+            }
+        }
         world
     }
 
@@ -236,7 +246,7 @@ impl Translator {
             index: pod.index.map(u32::from),
             sidecars: self.sets.marks(pod),
             postponed: None,
-            trouble: None,
+            trouble: trouble(pod).map(Box::new),
             record: pod.record.as_ref().map(|it| Arc::new(self.record(pod, it))),
             node: Some(if pod.on_node { NODE } else { "another" }.to_owned()),
             phase: pod.phase,
@@ -490,6 +500,19 @@ fn containers(pod: &Pod) -> Vec<observed::Container> {
     let containers = containers.enumerate();
     let containers = containers.map(|(index, (it, name))| real_container(pod, it, index, name));
     containers.collect()
+}
+
+/// Why a pod that runs is not ready. What is told at once is enough: nothing is decided by it.
+fn trouble(pod: &Pod) -> Option<Trouble> {
+    let is_broken = pod.up && !pod.healthy && !pod.terminating;
+    is_broken.then(|| Trouble {
+        kind: TroubleKind::Crashing {
+            container: "game".to_owned(),
+            ended: "exit code 1".to_owned(),
+        },
+        since: beginning(),
+        over_at: None,
+    })
 }
 
 fn real_container(

@@ -54,7 +54,7 @@ impl CachedPod {
                 pod.running().map(|it| Running::of(it)),
             ),
         };
-        let selected = set.selects(&labels);
+        let selected = set.reach.selects(&labels);
         let mark = marks.and_then(|marks| marks.get(&set.name));
         // A token that is left on a pod must be withdrawn.
         let has_token = mark.is_some_and(|mark| mark.token.is_some());

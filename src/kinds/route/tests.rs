@@ -337,7 +337,7 @@ fn an_upgraded_kubelet_concerns_workloads_with_sidecars_or_in_place_updates() {
 }
 
 #[test]
-fn a_lost_node_concerns_the_workloads_that_force_delete_its_pods() {
+fn a_lost_node_concerns_all_workloads() {
     let (router, keys) = router();
     let node = |taint: &str| {
         let node = json!({
@@ -348,11 +348,11 @@ fn a_lost_node_concerns_the_workloads_that_force_delete_its_pods() {
     };
     let lost = node("node.kubernetes.io/unreachable");
     router.node(&(None, lost.clone()));
-    assert_eq!(queued(&keys), ["workload games/world"]);
+    assert_eq!(queued(&keys), ["workload games/lobby", "workload games/world"]);
     router.node(&(lost.clone(), lost.clone()));
     assert!(queued(&keys).is_empty());
     router.node(&(lost, node("node.kubernetes.io/not-ready")));
-    assert_eq!(queued(&keys), ["workload games/world"]);
+    assert_eq!(queued(&keys), ["workload games/lobby", "workload games/world"]);
 }
 
 /// A tenant who names another workload's uid must not make the operator reconcile it.

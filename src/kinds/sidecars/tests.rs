@@ -34,7 +34,7 @@ fn namespace(name: &str, labels: Value) -> CachedNamespace {
 }
 
 fn names(index: &SidecarIndex, namespace: &str) -> Vec<String> {
-    let sets = index.reaching(namespace).into_iter().flatten();
+    let sets = index.reaching(namespace).into_iter().flat_map(|it| it.sets);
     sets.map(|set| set.name.clone()).collect()
 }
 
@@ -85,14 +85,49 @@ fn pods_of_all_controllers_are_kept_everywhere_except_in_excluded_namespaces() {
 #[test]
 fn which_sets_reach_a_namespace_is_unknown_until_the_namespace_is_cached() {
     let index = SidecarIndex::new(None, NamespacePolicy::default());
-    assert_eq!(index.reaching("new").map(|sets| sets.len()), Some(0));
+    assert_eq!(index.reaching("new").map(|it| it.sets.len()), Some(0));
     index.put_set("log", Some(&set("log", None)));
     assert!(index.reaching("new").is_none());
     index.put_namespace("new", Some(&namespace("new", json!({}))));
     assert_eq!(names(&index, "new"), ["log"]);
     index.put_set("log", None);
     index.put_namespace("new", None);
-    assert_eq!(index.reaching("new").map(|sets| sets.len()), Some(0));
+    assert_eq!(index.reaching("new").map(|it| it.sets.len()), Some(0));
+}
+
+/// What can be decoded of a set that a newer version wrote.
+fn head(namespace: Option<&str>) -> SetHead {
+    let spec = json!({
+        "selector": {"matchLabels": {"app": "arena"}}, "namespace": namespace,
+        "injectionStrategy": "Someday",
+    });
+    serde_json::from_value(json!({"metadata": {}, "spec": spec})).expect("a head")
+}
+
+#[test]
+fn a_set_that_cannot_be_decoded_is_known_until_it_is_fixed_or_deleted() {
+    let index = SidecarIndex::new(None, NamespacePolicy::default());
+    let unreadable = || index.reaching("games").map(|it| it.unreadable.len());
+    index.put_unreadable("log", Some(&head(Some("games"))));
+    assert!(index.is_used(), "namespaces have to be watched");
+    assert_eq!(unreadable(), None, "the namespace is not cached yet");
+    for name in ["games", "tools", "kube-a"] {
+        index.put_namespace(name, Some(&namespace(name, json!({}))));
+    }
+    index.put_set("log", None);
+    assert_eq!(unreadable(), Some(1), "it is not decoded, but exists");
+    assert_eq!(index.reaching("tools").map(|it| it.unreadable.len()), Some(0));
+    assert!(index.put_set("log", Some(&set("log", None))), "the workloads have waited");
+    assert_eq!((unreadable(), names(&index, "games").len()), (Some(0), 1));
+    assert!(!index.put_set("log", Some(&set("log", None))));
+    // Not even its selectors can be decoded.
+    index.put_unreadable("log", None);
+    let counts =
+        ["games", "tools", "kube-a"].map(|it| index.reaching(it).map(|it| it.unreadable.len()));
+    assert_eq!(counts, [Some(1), Some(1), Some(0)]);
+    index.put_set("log", None);
+    index.forget_unreadable("log");
+    assert!(index.is_empty());
 }
 
 #[test]
@@ -104,6 +139,12 @@ fn an_operator_for_one_namespace_uses_only_sets_for_that_namespace() {
     }
     assert_eq!(names(&index, "games"), ["own"]);
     assert_eq!(index.all(), ["own"]);
+    for (name, head) in [("a", head(None)), ("b", head(Some("tools"))), ("c", head(Some("games")))]
+    {
+        index.put_unreadable(name, Some(&head));
+    }
+    index.put_unreadable("d", None);
+    assert_eq!(index.reaching("games").map(|it| it.unreadable.len()), Some(1));
 }
 
 /// The paths that a cache requests within an hour from a server that has this SidecarSet, or no SidecarSet if None.

@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};
 
+use crate::kinds::Reaching;
 use crate::webhook::mutate::injected;
 use crate::webhook::review::AdmissionReview;
 use gamekeeper_core::api::SidecarSet;
@@ -155,7 +156,8 @@ fn answer(object: &Value, sets: &[Arc<Sidecars>]) -> Value {
         "request": {"uid": "7", "namespace": "games", "operation": "CREATE", "object": object},
     });
     let review: AdmissionReview = serde_json::from_str(&review.to_string()).expect("a review");
-    injected(&review.request, sets).into_review()
+    let reaching = Reaching { sets: sets.to_vec(), ..Reaching::default() };
+    injected(&review.request, &reaching).into_review()
 }
 
 /// The object after the API server has applied the patch in a response.

@@ -1,6 +1,8 @@
 //! The causes: why the workload is not what its spec describes. Conditions, events, `kubectl game` and metrics say the
 //! same, because all of them read this one list.
 
+use std::borrow::Cow;
+
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::ResourceExt;
@@ -19,6 +21,7 @@ use crate::workload::protection::delays_removal;
 use crate::workload::spec::Workload;
 use crate::workload::status::Outcome;
 use crate::workload::update::Scene;
+use crate::workload::world::World;
 
 /// The largest number of causes in a status.
 const MAX_CAUSES: usize = 20;
@@ -30,7 +33,7 @@ pub struct Troubles<'a> {
     now: Timestamp,
     update: RevisionName<'a>,
     /// Those that are told, in the order of their time.
-    shown: Vec<(&'a Pod, &'a Trouble)>,
+    shown: Vec<(&'a Pod, Cow<'a, Trouble>)>,
     /// When another one is told, or one is over.
     changes_at: Option<Timestamp>,
 }
@@ -40,7 +43,7 @@ impl<'a> Troubles<'a> {
     pub fn of(scene: &Scene<'a>) -> Self {
         let now = scene.world.now;
         let pods = scene.own.iter().copied();
-        let all = || pods.clone().filter_map(|pod| Some((pod, pod.trouble.as_deref()?)));
+        let all = || pods.clone().filter_map(|pod| Some((pod, trouble_of(pod, scene.world)?)));
         let mut shown: Vec<_> = all().filter(|(_, trouble)| trouble.is_shown(now)).collect();
         shown.sort_by_key(|(pod, trouble)| (trouble.since, &pod.name));
         let changes_at = all().filter_map(|(_, trouble)| trouble.changes_at(now)).min();
@@ -54,9 +57,9 @@ impl<'a> Troubles<'a> {
     }
 
     /// The troubles of pods that the rollout waits for. Those at other revisions are still to be replaced.
-    fn starting(&self) -> impl Iterator<Item = (&'a Pod, &'a Trouble)> {
-        let update = self.update;
-        self.shown.iter().copied().filter(move |(pod, _)| !pod.terminating && is_at(pod, update))
+    fn starting(&self) -> impl Iterator<Item = (&'a Pod, &Trouble)> {
+        let shown = self.shown.iter().map(|(pod, trouble)| (*pod, trouble.as_ref()));
+        shown.filter(|(pod, _)| !pod.terminating && is_at(pod, self.update))
     }
 
     /// The trouble that explains best why nothing moves: that of the pod that has had it longest, but a pod that cannot
@@ -93,6 +96,7 @@ impl<'a> Troubles<'a> {
             let is_overdue = due.is_some_and(|due| due <= self.now);
             let mut cause = Cause {
                 container: container(&trouble.kind).to_owned(),
+                node: node(&trouble.kind).to_owned(),
                 until: trouble.over_at.map(|at| Time(rounded_down(at))),
                 ..cause(
                     trouble.kind.reason(),
@@ -105,6 +109,21 @@ impl<'a> Troubles<'a> {
             causes.push(cause);
         }
         causes
+    }
+}
+
+/// What is wrong with a pod. Its status shows nothing of a node that does not respond: no kubelet changes it.
+fn trouble_of<'a>(pod: &'a Pod, world: &World) -> Option<Cow<'a, Trouble>> {
+    let is_up = pod.terminating || pod.ready_since.is_some();
+    let node = pod.node.as_ref().filter(|_| !is_up);
+    let lost = node.and_then(|it| Some((it, world.lost_nodes.get(it)?)));
+    match lost.filter(|(_, lost)| lost.unreachable) {
+        Some((node, lost)) => Some(Cow::Owned(Trouble {
+            kind: TroubleKind::NodeUnreachable(node.clone()),
+            since: lost.since.unwrap_or(world.now),
+            over_at: None,
+        })),
+        None => pod.trouble.as_deref().map(Cow::Borrowed),
     }
 }
 
@@ -122,6 +141,7 @@ fn urgency(kind: &TroubleKind) -> u8 {
         TroubleKind::ClaimNotBound(_)
         | TroubleKind::Unschedulable(_)
         | TroubleKind::SchedulingGated
+        | TroubleKind::NodeUnreachable(_)
         | TroubleKind::NotScheduled => 1,
         TroubleKind::ProbeFails { .. }
         | TroubleKind::GateClosed(_)
@@ -144,6 +164,7 @@ fn actor(kind: &TroubleKind) -> Actor {
         TroubleKind::ProbeFails { .. } | TroubleKind::Initializing(_) => Actor::Game,
         TroubleKind::Unschedulable(_)
         | TroubleKind::NotStarted { .. }
+        | TroubleKind::NodeUnreachable(_)
         | TroubleKind::NotEnded(_) => Actor::Node,
     }
 }
@@ -161,8 +182,17 @@ fn container(kind: &TroubleKind) -> &str {
         | TroubleKind::SchedulingGated
         | TroubleKind::ClaimNotBound(_)
         | TroubleKind::GateClosed(_)
+        | TroubleKind::NodeUnreachable(_)
         | TroubleKind::Finalizer(_)
         | TroubleKind::NotEnded(_) => "",
+    }
+}
+
+/// The node, if it is the cause.
+fn node(kind: &TroubleKind) -> &str {
+    match kind {
+        TroubleKind::NodeUnreachable(node) => node,
+        _ => "",
     }
 }
 

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::story::{Story, story};
 use crate::api::names::RETRY_ANNOTATION;
 use crate::api::{Actor, Cause, HookPhase};
-use crate::observed::{Trouble, TroubleKind};
+use crate::observed::{LostNode, Trouble, TroubleKind};
 use crate::workload::Retry;
 use crate::write::Event;
 
@@ -109,6 +109,30 @@ fn kinds() -> Vec<(TroubleKind, &'static str, Actor, &'static str)> {
             "readiness gate example.com/lb",
         ),
     ]
+}
+
+#[test]
+fn a_pod_whose_node_does_not_respond_is_told_with_the_node() {
+    let mut story = story(2, json!({}));
+    story.settle();
+    let pod = story.names()[0].clone();
+    let since = story.world.now;
+    let lost = LostNode { unreachable: true, since: Some(since), out_of_service: false };
+    story.world.lost_nodes.insert("node-1".to_owned(), lost);
+    story.kubelets_run = false;
+    story.edit_pod(&pod, |pod| pod.node = Some("node-1".to_owned()));
+    story.settle();
+    assert_eq!(story.status().causes, [], "a pod that is ready has no trouble");
+    story.edit_pod(&pod, |pod| pod.ready_since = None);
+    story.settle();
+    let cause = one(&story);
+    assert_eq!(
+        (&*cause.reason, cause.actor, &*cause.node),
+        ("NodeUnreachable", Actor::Node, "node-1")
+    );
+    assert_eq!(cause.message, format!("node node-1, on which pod {pod} runs, does not respond"));
+    let ready = story.condition("Ready").expect("a condition");
+    assert!(ready.1.contains("node node-1"), "{ready:?}");
 }
 
 #[test]

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::story::{Story, merge, set, story};
 use crate::api::{HookTemplate, SidecarSet};
 use crate::observed::*;
-use crate::sidecar_set::Sidecars;
+use crate::sidecar_set::{Sidecars, UnreadableSet};
+use crate::workload::Planned;
 use crate::write::*;
 
 /// A SidecarSet whose container is placed before the game.
@@ -55,6 +57,45 @@ fn new_pods_get_sidecars_and_running_ones_are_left_alone() {
     assert_eq!(pods_with_log(&story), 1);
     let mut pods = story.world.pods.iter();
     assert!(pods.all(|pod| images_of(pod).contains(&"game:v2")));
+}
+
+/// A SidecarSet for pods with this label that a newer version wrote.
+fn unreadable_set(app: &str) -> Arc<UnreadableSet> {
+    let head = json!({"metadata": {}, "spec": {"selector": {"matchLabels": {"app": app}}}});
+    let head = serde_json::from_value(head).expect("a head");
+    Arc::new(UnreadableSet::new("mesh", Some(&head)).expect("a selector"))
+}
+
+#[test]
+fn no_pod_is_created_or_given_up_while_a_set_that_may_select_it_is_unreadable() {
+    for strategy in ["RollingUpdate", "InplaceUpdate"] {
+        let spec = || json!({"updateStrategy": {"type": strategy}});
+        waits_for_the_unreadable_set(story(2, spec()));
+        waits_for_the_unreadable_set(set(2, spec()));
+    }
+}
+
+fn waits_for_the_unreadable_set<K: Planned + Serialize>(mut story: Story<K>) {
+    story.settle();
+    let uids = |story: &Story<K>| -> Vec<String> {
+        story.world.pods.iter().map(|pod| pod.uid.clone()).collect()
+    };
+    let before = uids(&story);
+    story.world.unreadable_sidecars = vec![unreadable_set("other"), unreadable_set("game")];
+    assert!(!story.reconcile(), "running pods are not affected");
+    story.user(json!({"replicas": 3})).settle();
+    assert_eq!(uids(&story), before);
+    let (reason, message) = story.condition("FailedScale").expect("a condition");
+    assert_eq!(reason, "SidecarsUnreadable");
+    assert!(message.contains("SidecarSet mesh"), "{message}");
+    story.image("v2").settle();
+    assert_eq!(uids(&story), before, "no pod is given up");
+    assert_eq!(story.condition("FailedUpdate").expect("condition").0, "SidecarsUnreadable");
+    story.world.unreadable_sidecars = vec![unreadable_set("other")];
+    story.wait(60).settle();
+    assert_eq!(story.world.pods.len(), 3);
+    assert!(story.world.pods.iter().all(|pod| images_of(pod) == ["game:v2"]));
+    assert_eq!(story.condition("FailedScale"), None);
 }
 
 #[test]

@@ -8,13 +8,13 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::api::Reason;
 use crate::observed::Pod;
-use crate::sidecar_set::is_current;
+use crate::sidecar_set::{is_current, unreadable_for};
 use crate::workload::decision::{Blocked, Decision};
 use crate::workload::in_place::is_at;
 use crate::workload::pods::creation::dry_run_pod;
 use crate::workload::update::Scene;
 use crate::workload::update::quota::{Usage, has_room_for_a_replacement, have_same_quota_scopes};
-use crate::workload::world::{Replacement, Verdict};
+use crate::workload::world::{Replacement, Revision, Verdict};
 use crate::write::Write;
 
 /// Whether the API server accepts the update revision.
@@ -49,6 +49,18 @@ impl Scene<'_> {
         self.acceptance.get_or_init(|| look_up(self))
     }
 
+    /// Why no pod of this revision is created, if a SidecarSet that may select it cannot be decoded.
+    pub fn blocked_by_sidecars(&self, revision: &Revision) -> Option<Blocked> {
+        let sets = &self.world.unreadable_sidecars;
+        if sets.is_empty() {
+            return None;
+        }
+        let pod = dry_run_pod(self.workload, self.world, revision);
+        let labels = serde_json::from_value(pod["metadata"]["labels"].clone()).unwrap_or_default();
+        let set = unreadable_for(sets, &labels)?;
+        Some(Blocked { reason: Reason::SidecarsUnreadable, message: set.why_none_is_created() })
+    }
+
     /// The dry run to make, if anything in this plan depends on its result.
     pub fn dry_run(&self) -> Decision {
         match self.acceptance.get() {
@@ -65,6 +77,10 @@ impl Scene<'_> {
 
 fn look_up(scene: &Scene) -> Acceptance {
     let update = scene.revisions.update;
+    if let Some(why) = scene.blocked_by_sidecars(update) {
+        // No pod is given up for one that is not created.
+        return Acceptance::Refused { why, again: scene.world.now.checked_add(RETRY_AFTER).ok() };
+    }
     let has_created_pod = scene.world.pods.iter().any(|pod| {
         pod.controller.is_some()
             && is_at(pod, update.name())

@@ -55,6 +55,17 @@ impl<'s, 'a> NewPods<'s, 'a> {
     /// The revision of a new pod in this role. It is the update revision if the rollout reaches the pod and the API
     /// server accepts pods of that revision, else the stable revision. None if the pod is not created now.
     pub fn revision_at(&mut self, place: Place) -> Option<&'a Revision> {
+        let revision = self.choose(place)?;
+        match self.scene.blocked_by_sidecars(revision) {
+            Some(why) => {
+                self.obstacles.scale = Some(why);
+                None
+            }
+            None => Some(revision),
+        }
+    }
+
+    fn choose(&mut self, place: Place) -> Option<&'a Revision> {
         let update = self.scene.revisions.update;
         if self.scene.sizes.stable == update.name() {
             return Some(update);

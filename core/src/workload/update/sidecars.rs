@@ -85,7 +85,7 @@ fn change_of(pod: &Pod, world: &World) -> Option<SidecarChange> {
     let mut all = SidecarChange::default();
     for set in &world.sidecars {
         let mark = pod.sidecars.get(&set.name);
-        let mark = mark.filter(|_| set.selects(&pod.labels));
+        let mark = mark.filter(|_| set.reach.selects(&pod.labels));
         let Some(mark) = mark.filter(|mark| allows(mark, set)) else {
             continue;
         };

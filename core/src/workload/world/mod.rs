@@ -17,7 +17,7 @@ use jiff::Timestamp;
 
 use crate::api::{HookRun, HookTemplate, JsonText};
 use crate::observed::{Claim, LostNode, OldKubelet, Pod, RevisionName, Taint};
-use crate::sidecar_set::Sidecars;
+use crate::sidecar_set::{Sidecars, UnreadableSet};
 use crate::workload::decision::Failures;
 
 /// Everything observed about one workload at one moment. The workload itself is a separate argument,
@@ -49,6 +49,8 @@ pub struct World {
     pub claims: BTreeMap<String, Arc<Claim>>,
     /// The SidecarSets that reach the workload's namespace, sorted by name.
     pub sidecars: Vec<Arc<Sidecars>>,
+    /// Those that reach it as well, but cannot be decoded.
+    pub unreadable_sidecars: Vec<Arc<UnreadableSet>>,
     /// Whether the API server accepts pods of a revision, by the revision's name.
     pub verdicts: BTreeMap<String, Verdict>,
     /// Names of pods and revisions that turned out to belong to other objects.

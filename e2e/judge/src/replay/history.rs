@@ -236,11 +236,11 @@ fn after(
             before.map(|workload| Arc::new(scaled(workload, event.response_object.as_ref())))
         }
         ("delete", _) => {
-            let object = object_in_response(event, reference, before)?;
+            let object = object_in_response(event, before)?;
             (!is_removed(&object)).then(|| Arc::new(object))
         }
         _ => {
-            let object = object_in_response(event, reference, before).map(Arc::new);
+            let object = object_in_response(event, before).map(Arc::new);
             let object = object.or_else(|| before.cloned())?;
             (name == name_of(&object) && !is_finalized(&object)).then_some(object)
         }
@@ -248,15 +248,10 @@ fn after(
 }
 
 /// The object in a response, if there is one.
-fn object_in_response(
-    event: &Event,
-    reference: &ObjectRef,
-    before: Option<&Arc<Value>>,
-) -> Option<Value> {
+fn object_in_response(event: &Event, before: Option<&Arc<Value>>) -> Option<Value> {
     let answer = event.response_object.as_ref()?;
     if is_partial(answer) {
-        let is_status = reference.subresource == "status";
-        return Some(rebuild(event, is_status, before.map(Arc::as_ref), answer));
+        return Some(rebuild(event, before.map(Arc::as_ref), answer));
     }
     (kind_of(answer) != Some("Status")).then(|| answer.clone())
 }

@@ -4,3 +4,5 @@ pub(crate) mod history;
 mod rebuild;
 pub(crate) mod workload;
 pub(crate) mod world;
+
+pub use rebuild::{is_partial, rebuild};

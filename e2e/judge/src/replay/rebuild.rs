@@ -9,17 +9,13 @@ use serde_json::Value;
 use crate::evidence::Event;
 
 /// Whether a response contains only metadata.
-pub(crate) fn is_partial(answer: &Value) -> bool {
+pub fn is_partial(answer: &Value) -> bool {
     answer.get("kind").and_then(Value::as_str) == Some("PartialObjectMetadata")
 }
 
 /// The object after a write whose response contains only metadata.
-pub(crate) fn rebuild(
-    event: &Event,
-    is_status: bool,
-    before: Option<&Value>,
-    answer: &Value,
-) -> Value {
+pub fn rebuild(event: &Event, before: Option<&Value>, answer: &Value) -> Value {
+    let is_status = event.object_ref.as_ref().is_some_and(|it| it.subresource == "status");
     let sent = event.request_object.as_ref();
     let before = before.cloned();
     let mut object = match (event.verb.as_str(), before) {

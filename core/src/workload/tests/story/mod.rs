@@ -117,6 +117,7 @@ fn begin<K: Planned + Serialize>(replicas: i32, spec: Value) -> Story<K> {
         going_nodes: BTreeMap::new(),
         claims: BTreeMap::new(),
         sidecars: Vec::new(),
+        unreadable_sidecars: Vec::new(),
         verdicts: BTreeMap::new(),
         taken: BTreeSet::new(),
         refused_changes: BTreeMap::new(),
