@@ -126,7 +126,7 @@ soak: ## change 2,000 pods for HOURS (2), with changes of the leader, and print 
 bench: ## measure plans of 10,000 pods; 1,000 pods of the operator, native controllers and a bare client; 10,000 HookRuns; guarded pods; takeovers; sidecars; PART=scale: 10,000 pods
 	@e2e/require.sh cargo cc go flock
 	@e2e/cluster/build.sh >/dev/null
-	cargo build --release --locked --package gamekeeper --package e2e --bins
+	cargo build --release --locked --package gamekeeper --package kubectl-game --package e2e --bins
 	cargo bench --locked --package gamekeeper-core --bench plan
 	target/release/bench $(PART)
 

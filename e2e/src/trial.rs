@@ -25,7 +25,7 @@ use crate::cluster::control_plane::{ControlPlane, stop_all};
 use crate::node;
 
 /// How many tests run at a time. They mostly wait.
-const CONCURRENCY: usize = 12;
+const CONCURRENCY: usize = 8;
 /// How long a test may take. Some start a control plane of their own, or run all commands of a document.
 const LIMIT: Duration = Duration::from_secs(600);
 

@@ -222,6 +222,13 @@ async fn a_guarded_pod_that_its_kubelet_ends_is_counted(case: &mut Case) -> Resu
     case.kubectl(&["patch", "pod", pod, "--subresource=status", &patch]).await?;
     case.end_pod(pod, "Failed").await?;
     until_counted(case, &[("kubelet", 1), ("other_client", 0), ("eviction", 0)]).await?;
+    let selector = "--field-selector=reason=MatchEnded";
+    case.eventually("an event names the pod and its end", async || {
+        let events = case.kubectl(&["get", "events", selector]).await?;
+        ensure!(events.contains("was ended by its kubelet, without its hook"), "{events}");
+        Ok(())
+    })
+    .await?;
     until_guarded(case, 2).await?;
     uninstall(case, "guard").await
 }

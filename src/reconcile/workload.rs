@@ -22,7 +22,8 @@ use crate::runtime::store::Cached;
 use gamekeeper_core::api::{ConditionType, WorkloadStatus, json_memory};
 use gamekeeper_core::causes::with_causes;
 use gamekeeper_core::workload::{
-    Ending, GuardedPlayers, InvalidWorkload, Planned, unreadable_message,
+    EndedMatch, GuardedPlayers, InvalidWorkload, Planned, ended_in_spite_of_the_guard,
+    unreadable_message,
 };
 use gamekeeper_core::write::{Owner, Plan};
 
@@ -138,6 +139,9 @@ impl<K: Planned> Workloads<K> {
         let metrics = &self.shared.metrics;
         if workload.object.protection().is_some() {
             metrics.ended_without_hook(&labels_of(workload), &ended_without_hook);
+            if let Some(event) = ended_in_spite_of_the_guard(&ended_without_hook) {
+                self.shared.applier.tell(&target, event);
+            }
         }
         memory.record_sidecars(sidecars);
         memory.retain_revisions(|name| revisions.contains(name));
@@ -241,7 +245,7 @@ struct Planning<S> {
     /// Guarded pods that may have players now.
     players: GuardedPlayers,
     /// What ended guarded pods that may have had players, except deletions by the operator.
-    ended_without_hook: Vec<Ending>,
+    ended_without_hook: Vec<EndedMatch>,
     /// How long reading and planning took.
     took: Duration,
 }

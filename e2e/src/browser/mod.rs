@@ -1,6 +1,7 @@
 //! A real headless Chromium, driven over its DevTools protocol.
 
 mod devtools;
+mod page_server;
 mod tab;
 
 use std::path::PathBuf;
@@ -15,6 +16,7 @@ use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
 use self::devtools::DevTools;
+pub use self::page_server::PageServer;
 pub use self::tab::{Tab, Theme};
 use crate::checkout::repository;
 

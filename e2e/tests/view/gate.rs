@@ -1,13 +1,13 @@
 //! Who may use the server of the page, and for what.
 
 use anyhow::{Context, Result, ensure};
-use e2e::browser::Browser;
+use e2e::browser::{Browser, PageServer};
 use e2e::case::Case;
 use e2e::workload::GAME;
 use e2e::workload::manifest::Game;
 use serde_json::json;
 
-use super::{Server, browse, raw};
+use super::raw;
 
 e2e::tests![
     other_sites_and_other_hosts_get_nothing,
@@ -38,7 +38,7 @@ fn addresses(namespace: &str) -> Vec<String> {
 async fn other_sites_and_other_hosts_get_nothing(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(1)).await?;
     case.until_settled(1).await?;
-    let server = Server::start(case, &[]).await?;
+    let server = PageServer::start(case, &[]).await?;
     let origin = server.origin()?;
     let host = origin.strip_prefix("http://").context("no host")?;
     let entry = json!({"token": server.token()?}).to_string();
@@ -108,7 +108,7 @@ async fn other_sites_and_other_hosts_get_nothing(case: &mut Case) -> Result<()> 
 }
 
 async fn a_token_opens_one_session(case: &mut Case) -> Result<()> {
-    let server = Server::start(case, &[]).await?;
+    let server = PageServer::start(case, &[]).await?;
     let origin = server.origin()?.to_owned();
     let Some(browser) = Browser::start().await? else {
         return Ok(());
@@ -155,8 +155,8 @@ async fn who_may_only_view_changes_nothing(case: &mut Case) -> Result<()> {
     case.until_settled(2).await?;
     case.set_image("game:v2").await?;
     let before = case.until("the step pauses", |view| view.is_paused()).await?;
-    let server = Server::start(case, &[GAME, "--as=viewer"]).await?;
-    let Some((_browser, tab)) = browse(&server).await? else {
+    let server = PageServer::start(case, &[GAME, "--as=viewer"]).await?;
+    let Some((_browser, tab)) = server.browse().await? else {
         return Ok(());
     };
     tab.until_shown(".verdict .badge", "Paused").await?;

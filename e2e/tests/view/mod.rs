@@ -1,16 +1,13 @@
 //! The page of `kubectl game view`, in a real browser.
 
 use std::path::PathBuf;
-use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use e2e::browser::{Browser, Tab, Theme};
-use e2e::case::Case;
+use e2e::browser::{Tab, Theme};
 use e2e::checkout::repository;
 use e2e::trial::Test;
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, Command};
+use tokio::process::Command;
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
@@ -22,51 +19,6 @@ mod stories;
 /// The tests of these modules.
 pub fn tests() -> Vec<Test> {
     [stories::tests(), gate::tests(), cluster::tests()].into_iter().flatten().collect()
-}
-
-/// A running `kubectl game view`.
-struct Server {
-    _child: Child,
-    /// The address with the one-time token.
-    address: String,
-}
-
-impl Server {
-    /// Starts `kubectl game view --no-open` with more arguments, as the user of the case.
-    async fn start(case: &Case, args: &[&str]) -> Result<Self> {
-        Self::run(case.kubectl_command(&[&["game", "view", "--no-open"], args].concat()).await?)
-            .await
-    }
-
-    async fn run(mut command: Command) -> Result<Self> {
-        let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
-        let mut child = command.spawn()?;
-        let mut lines = BufReader::new(child.stdout.take().context("no pipe")?).lines();
-        let line = timeout(Duration::from_secs(60), lines.next_line()).await??;
-        let line = line.context("it printed nothing")?;
-        let address = line.strip_prefix("open ").with_context(|| format!("it printed {line}"))?;
-        Ok(Server { _child: child, address: address.to_owned() })
-    }
-
-    /// The address without token and path: `http://127.0.0.1:PORT`.
-    fn origin(&self) -> Result<&str> {
-        let end = self.address.match_indices('/').nth(2).context("no path")?.0;
-        Ok(&self.address[..end])
-    }
-
-    fn token(&self) -> Result<&str> {
-        Ok(self.address.split_once("#token=").context("no token")?.1)
-    }
-}
-
-/// The browser and a tab with the page of this server; None if there is no browser.
-async fn browse(server: &Server) -> Result<Option<(Browser, Tab)>> {
-    let Some(browser) = Browser::start().await? else {
-        return Ok(None);
-    };
-    let tab = browser.open(&server.address).await?;
-    tab.until("the page is current", "document.querySelector('.connection.live')").await?;
-    Ok(Some((browser, tab)))
 }
 
 /// Checks what holds for each state of the page, in both themes: axe finds nothing, and whatever can be acted on has a

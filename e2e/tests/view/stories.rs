@@ -1,6 +1,7 @@
 //! What a person does with the page.
 
 use anyhow::{Result, ensure};
+use e2e::browser::PageServer;
 use e2e::case::Case;
 use e2e::cluster::link::Link;
 use e2e::servers::hook_server::Answer;
@@ -9,13 +10,16 @@ use e2e::workload::manifest::{Game, hook_template};
 use e2e::workload::view::View;
 use serde_json::json;
 
-use super::{Server, browse, ensure_accessible, looks};
-use crate::guard_setup::{allowing_answer, apply_guarded};
+use super::{ensure_accessible, looks};
+use crate::guard_nodes::preferring;
+use crate::guard_setup::{allowing_answer, apply_guarded, create_node};
 
 e2e::tests![
     a_canary_is_resumed_with_the_keyboard,
     a_blocked_hook_is_retried,
     a_guarded_pod_waits_and_is_released,
+    a_drain_waits_for_guarded_pods,
+    a_match_that_was_ended_is_told,
     a_lost_connection_is_shown_and_comes_back,
     text_of_tenants_is_only_text,
 ];
@@ -26,8 +30,8 @@ async fn a_canary_is_resumed_with_the_keyboard(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(4).steps(steps)).await?;
     case.apply(Game::in_place(3).named("lobby")).await?;
     case.until_settled(4).await?;
-    let server = Server::start(case, &["-n", &case.namespace]).await?;
-    let Some((_browser, tab)) = browse(&server).await? else {
+    let server = PageServer::start(case, &["-n", &case.namespace]).await?;
+    let Some((_browser, tab)) = server.browse().await? else {
         return Ok(());
     };
     tab.until_shown("tbody tr", "Complete").await?;
@@ -102,8 +106,8 @@ async fn a_blocked_hook_is_retried(case: &mut Case) -> Result<()> {
     case.until_settled(6).await?;
     case.scale(4).await?;
     case.until("two pods are blocked", |view| view.hook_conditions("preDelete").len() == 2).await?;
-    let server = Server::start(case, &[GAME]).await?;
-    let Some((_browser, tab)) = browse(&server).await? else {
+    let server = PageServer::start(case, &[GAME]).await?;
+    let Some((_browser, tab)) = server.browse().await? else {
         return Ok(());
     };
     tab.until_shown(".cause", "You act").await?;
@@ -135,8 +139,8 @@ async fn a_blocked_hook_is_retried(case: &mut Case) -> Result<()> {
 async fn a_guarded_pod_waits_and_is_released(case: &mut Case) -> Result<()> {
     let view = apply_guarded(case, Game::in_place(3), 3).await?;
     let pod = view.pod_names()[0].to_owned();
-    let server = Server::start(case, &["-n", &case.namespace]).await?;
-    let Some((_browser, tab)) = browse(&server).await? else {
+    let server = PageServer::start(case, &["-n", &case.namespace]).await?;
+    let Some((_browser, tab)) = server.browse().await? else {
         return Ok(());
     };
     tab.until_shown("tbody .guarded", "3").await?;
@@ -157,6 +161,49 @@ async fn a_guarded_pod_waits_and_is_released(case: &mut Case) -> Result<()> {
     tab.ensure_no_errors(&[])
 }
 
+async fn a_drain_waits_for_guarded_pods(case: &mut Case) -> Result<()> {
+    let node = create_node(case).await?;
+    apply_guarded(case, preferring(&node, case, Game::rolling(2).max_unavailable(1)), 2).await?;
+    let server = PageServer::start(case, &[GAME]).await?;
+    let Some((_browser, tab)) = server.browse().await? else {
+        return Ok(());
+    };
+    tab.until_shown(".verdict .badge", "Complete").await?;
+    let error = case.refused(&["drain", &node, "--timeout=1s"], "").await?;
+    ensure!(error.contains("disruption budget"), "{error}");
+    tab.until_shown(".cause", &format!("node {node} is going to be removed")).await?;
+    tab.until_shown(".cause", "2 pods").await?;
+    tab.until_shown(".command code", &format!("kubectl game move node/{node} -A")).await?;
+    ensure_accessible(&tab, "a drain that waits").await?;
+    case.hooks.answer("/", allowing_answer());
+    case.game(&["move", &format!("node/{node}"), "-A"]).await?;
+    case.kubectl(&["drain", &node, "--timeout=120s"]).await?;
+    tab.until("the cause is gone", "document.querySelector('#waits').hidden").await?;
+    case.kubectl(&["delete", "node", &node]).await?;
+    tab.ensure_no_errors(&[])
+}
+
+async fn a_match_that_was_ended_is_told(case: &mut Case) -> Result<()> {
+    apply_guarded(case, Game::in_place(2), 2).await?;
+    let view = case.until_settled(2).await?;
+    let pod = view.pod_names()[0];
+    let server = PageServer::start(case, &["-n", &case.namespace]).await?;
+    let Some((_browser, tab)) = server.browse().await? else {
+        return Ok(());
+    };
+    tab.until("no match was ended", "document.querySelector('#ended').hidden").await?;
+    let target =
+        json!({"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"});
+    let patch = format!("-p={}", json!({"status": {"conditions": [target]}}));
+    case.kubectl(&["patch", "pod", pod, "--subresource=status", &patch]).await?;
+    case.end_pod(pod, "Failed").await?;
+    tab.until_shown("#ended", &format!("the match on pod {pod} was ended by its kubelet")).await?;
+    ensure_accessible(&tab, "a match that was ended").await?;
+    tab.click("#ended a", GAME).await?;
+    tab.until_shown("#events", "MatchEnded").await?;
+    tab.ensure_no_errors(&[])
+}
+
 async fn a_lost_connection_is_shown_and_comes_back(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(2).steps(json!([{"partition": 1}, {"pause": {}}]))).await?;
     case.until_settled(2).await?;
@@ -166,8 +213,8 @@ async fn a_lost_connection_is_shown_and_comes_back(case: &mut Case) -> Result<()
     })?;
     let mut command = case.kubectl_command(&["game", "view", "--no-open", GAME]).await?;
     command.env("KUBECONFIG", &config);
-    let server = Server::run(command).await?;
-    let Some((_browser, tab)) = browse(&server).await? else {
+    let server = PageServer::run(command).await?;
+    let Some((_browser, tab)) = server.browse().await? else {
         return Ok(());
     };
     tab.until_shown(".verdict .badge", "Complete").await?;
@@ -210,8 +257,8 @@ async fn text_of_tenants_is_only_text(case: &mut Case) -> Result<()> {
         },
     });
     case.apply(event).await?;
-    let server = Server::start(case, &[GAME]).await?;
-    let Some((_browser, tab)) = browse(&server).await? else {
+    let server = PageServer::start(case, &[GAME]).await?;
+    let Some((_browser, tab)) = server.browse().await? else {
         return Ok(());
     };
     tab.until_shown(".timeline", "<img src=x onerror=alert(1)>").await?;

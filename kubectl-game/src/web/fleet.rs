@@ -4,6 +4,7 @@ use futures::FutureExt;
 use gamekeeper_core::api::names::WorkloadKind;
 use gamekeeper_core::api::{Cluster as Lifecycle, HookRun, SidecarSet};
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Event;
 use kube::api::ListParams;
 use kube::core::{ApiResource, DynamicObject};
 use kube::runtime::reflector::Store;
@@ -13,6 +14,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::delta::Snapshot;
+use super::events::latest;
 use super::head::{seconds, tone_name, verdict_fields};
 use crate::cluster::{Cluster, resource};
 use crate::error::Error;
@@ -33,6 +35,7 @@ pub struct WatchedFleet {
     runs: Option<Store<HookRun>>,
     sets: Option<Store<DynamicObject>>,
     clusters: Option<Store<Lifecycle>>,
+    ended: Option<Store<Event>>,
 }
 
 /// What the visitor may list and the cluster serves.
@@ -43,6 +46,7 @@ struct Lists {
     runs: bool,
     sets: bool,
     clusters: bool,
+    events: bool,
 }
 
 /// The fleet at one moment.
@@ -54,6 +58,8 @@ pub struct Fleet {
     unreadable: Vec<(WorkloadKind, DynamicObject, String)>,
     sets: Vec<Set>,
     clusters: Vec<Lifecycle>,
+    /// Events of matches that were ended in spite of the guard.
+    ended: Vec<Event>,
 }
 
 impl WatchedFleet {
@@ -75,6 +81,7 @@ impl WatchedFleet {
         lists.runs = may_list(cluster, &runs).await?;
         lists.sets = may_list(cluster, &cluster.sidecar_sets()).await?;
         lists.clusters = may_list(cluster, &cluster.lifecycles()).await?;
+        lists.events = may_list(cluster, &cluster.scoped::<Event>(lists.everywhere)).await?;
         Ok(WatchedFleet {
             cluster: cluster.clone(),
             lists,
@@ -82,6 +89,7 @@ impl WatchedFleet {
             runs: None,
             sets: None,
             clusters: None,
+            ended: None,
         })
     }
 }
@@ -141,6 +149,13 @@ impl Watched for WatchedFleet {
             self.clusters = Some(store);
             all.push(events);
         }
+        if lists.events {
+            let ended = config().fields("reason=MatchEnded");
+            let (store, events) =
+                reflect(cluster.scoped(lists.everywhere), ended, Writer::default());
+            self.ended = Some(store);
+            all.push(events);
+        }
         all
     }
 
@@ -177,6 +192,7 @@ impl Watched for WatchedFleet {
             unreadable,
             sets: sets.collect(),
             clusters: self.clusters.as_ref().map(copied).unwrap_or_default(),
+            ended: self.ended.as_ref().map(copied).unwrap_or_default(),
         }))
     }
 }
@@ -189,6 +205,7 @@ pub fn show(fleet: &Fleet, now: Timestamp) -> Snapshot {
     );
     let scope = json!({"namespace": fleet.namespace, "note": note});
     snapshot.parts.insert("scope", scope);
+    snapshot.parts.insert("ended", latest(&fleet.ended));
     for scene in &fleet.scenes {
         snapshot.rows.push((scene.game.uid.clone(), workload_row(scene, now)));
     }

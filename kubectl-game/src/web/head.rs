@@ -80,10 +80,14 @@ pub fn head(scene: &Scene, verdict: &Verdict) -> Value {
     fields.map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-/// What the workload waits for: one entry for each cause, however many pods it has.
+/// What the workload waits for: one entry for each cause, however many pods it has. A workload that is complete has those
+/// with which a command helps, such as a drain that waits for its pods.
 pub fn causes(verdict: &Verdict) -> Value {
-    let waits = verdict.causes.iter().filter(|cause| cause.end != End::Done);
-    waits.map(one_cause).collect()
+    let is_told = |(index, cause): &(usize, &Finding)| {
+        cause.end != End::Done || (*index > 0 && !cause.commands.is_empty())
+    };
+    let waits = verdict.causes.iter().enumerate().filter(is_told);
+    waits.map(|(_, cause)| one_cause(cause)).collect()
 }
 
 fn one_cause(cause: &Finding) -> Value {

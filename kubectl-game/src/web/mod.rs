@@ -9,6 +9,7 @@ mod browser;
 pub mod cluster;
 mod delta;
 mod differences;
+mod events;
 mod fleet;
 mod gate;
 mod head;

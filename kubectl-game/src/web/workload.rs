@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::act;
 use super::delta::Snapshot;
+use super::events::latest;
 use super::fleet::may_list;
 use super::head::{causes, head, seconds, steps};
 use super::pods;
@@ -20,13 +21,8 @@ use crate::error::Error;
 use crate::game::Game;
 use crate::scene::Scene;
 use crate::verdict::judge;
-use crate::view::{cut, history};
+use crate::view::history;
 use crate::watch::{Events, Probe, Watched, WatchedScene, config, copied, reflect};
-
-/// The maximum number of events on a page.
-const MAX_EVENTS: usize = 50;
-/// The maximum length of an event's message.
-const MAX_MESSAGE: usize = 400;
 
 /// A workload with its events.
 pub struct WatchedWorkload {
@@ -89,7 +85,7 @@ pub fn show(state: &State, rights: Rights, now: Timestamp) -> Snapshot {
         ("steps", steps(&scene.game)),
         ("revisions", revisions(scene)),
         ("runs", runs(scene)),
-        ("events", events(&state.events)),
+        ("events", latest(&state.events)),
         ("actions", act::offered(scene, rights)),
         ("may", json!({"workload": rights.workload, "pods": rights.pods})),
     ] {
@@ -110,26 +106,4 @@ fn revisions(scene: &Scene) -> Value {
         })
     };
     scene.revisions.iter().map(revision).collect()
-}
-
-/// The latest events, newest first.
-fn events(events: &[Event]) -> Value {
-    let time = |event: &Event| {
-        let series = event.series.as_ref().and_then(|series| series.last_observed_time.as_ref());
-        let micro = series.or(event.event_time.as_ref()).map(|time| time.0);
-        event.last_timestamp.as_ref().map(|time| time.0).or(micro)
-    };
-    let mut latest: Vec<(Option<Timestamp>, &Event)> =
-        events.iter().map(|event| (time(event), event)).collect();
-    latest.sort_by_key(|(at, event)| std::cmp::Reverse((*at, event.name_any())));
-    let event = |(at, event): &(Option<Timestamp>, &Event)| {
-        let series = event.series.as_ref().and_then(|series| series.count);
-        json!({
-            "type": event.type_, "reason": event.reason,
-            "message": event.message.as_ref().map(|message| cut(message, MAX_MESSAGE)),
-            "count": event.count.or(series).unwrap_or(1),
-            "at": at.map(Timestamp::as_second),
-        })
-    };
-    latest.iter().take(MAX_EVENTS).map(event).collect()
 }

@@ -19,7 +19,7 @@ use crate::runtime::request::Refusal;
 use gamekeeper_core::api::names::WorkloadKind;
 use gamekeeper_core::guard::Ground;
 use gamekeeper_core::observed::Disruption;
-use gamekeeper_core::workload::Ending;
+use gamekeeper_core::workload::{EndedMatch, Ending};
 use gamekeeper_core::write::{Change, DeletionReason, Owner, Write};
 
 /// The histogram buckets of bk-bcs, in seconds.
@@ -244,12 +244,12 @@ impl Metrics {
     }
 
     /// Counts guarded pods that ended before their hook succeeded, and that the operator did not delete.
-    pub(crate) fn ended_without_hook(&self, workload: &WorkloadLabels, pods: &[Ending]) {
+    pub(crate) fn ended_without_hook(&self, workload: &WorkloadLabels, pods: &[EndedMatch]) {
         for why in WHY_ENDED {
             self.guarded.init(GuardedLabels::new(workload.clone(), why));
         }
-        for ending in pods {
-            let why = why_ended(*ending);
+        for ended in pods {
+            let why = why_ended(ended.by);
             self.guarded.increment(GuardedLabels::new(workload.clone(), why));
         }
     }
@@ -398,7 +398,8 @@ mod tests {
             metrics.guarded.len()
         };
         let series = WHY_ENDED.len();
-        metrics.ended_without_hook(&lobby, &[Ending::Released]);
+        let released = EndedMatch { pod: "lobby-a".to_owned(), by: Ending::Released };
+        metrics.ended_without_hook(&lobby, &[released]);
         metrics.reconciled(lobby.clone(), true, Duration::from_millis(1));
         assert_eq!(count(0, true), series);
         assert_eq!(count(30, false), series);

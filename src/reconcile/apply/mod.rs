@@ -32,7 +32,7 @@ use gamekeeper_core::api::HookRun;
 use gamekeeper_core::workload::{
     Backoff, Failures, GuardState, GuardedPlayers, OtherBudget, Verdict,
 };
-use gamekeeper_core::write::{Attempt, Owner, Rehearsal, Write};
+use gamekeeper_core::write::{Attempt, Event, Owner, Rehearsal, Write};
 
 pub(crate) use metrics::{BUCKETS, Metrics, ResultLabel, WorkloadLabels};
 use proof::AdaptiveTimeout;
@@ -312,6 +312,11 @@ impl Applier {
         keep_unstored: KeepUnstored,
     ) -> Self {
         Self { requests, events, metrics, keep_unstored }
+    }
+
+    /// Publishes an event that no write causes.
+    pub(crate) fn tell(&self, target: &Target, event: Event) {
+        self.events.publish(target, PendingEvent::Plain(event));
     }
 }
 

@@ -16,7 +16,7 @@ mod status;
 mod vacated;
 
 pub use node_going::{delays_removal, is_request_outdated, move_off_nodes};
-pub use players::{Ending, GuardedPlayers};
+pub use players::{EndedMatch, Ending, GuardedPlayers, ended_in_spite_of_the_guard};
 pub use status::{status, verdict};
 pub use vacated::Vacated;
 

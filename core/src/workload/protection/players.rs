@@ -5,13 +5,30 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::api::GameWorkload;
 use crate::guard::may_have_players;
 use crate::observed::{Disruption, Pod};
+use crate::text::counted;
 use crate::workload::spec::guarded::Guarded;
 use crate::workload::world::World;
+use crate::write::Event;
 
-/// The guarded pods of a workload that may have players, as seen in one world. Maps the uid of each pod to whether a
-/// user has released it.
+/// The guarded pods of a workload that may have players, as seen in one world, by uid.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct GuardedPlayers(BTreeMap<String, bool>);
+pub struct GuardedPlayers(BTreeMap<String, Player>);
+
+#[derive(Clone, Debug, PartialEq)]
+struct Player {
+    pod: String,
+    /// Whether a user has released it.
+    released: bool,
+}
+
+/// A guarded pod that ended before its hook allowed it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct EndedMatch {
+    /// The pod.
+    pub pod: String,
+    /// What ended it.
+    pub by: Ending,
+}
 
 /// What ended a guarded pod before its hook allowed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,6 +37,38 @@ pub enum Ending {
     Released,
     /// What the pod's last status shows, if it shows anything.
     Unreleased(Option<Disruption>),
+}
+
+impl Ending {
+    /// Who ended the match in spite of the guard, for users; None if a user wanted it.
+    fn culprit(self) -> Option<&'static str> {
+        let Self::Unreleased(disruption) = self else {
+            return None;
+        };
+        Some(match disruption {
+            Some(Disruption::Eviction) => "an eviction",
+            Some(Disruption::Preemption) => "a pod of a higher priority",
+            Some(Disruption::Taint) => "a taint of its node",
+            Some(Disruption::LostNode) => "the loss of its node",
+            Some(Disruption::Kubelet) => "its kubelet",
+            Some(Disruption::Other) | None => "another client",
+        })
+    }
+}
+
+/// The event that tells of matches that were ended in spite of the guard.
+pub fn ended_in_spite_of_the_guard(ended: &[EndedMatch]) -> Option<Event> {
+    let mut told = ended.iter().filter_map(|it| Some((&it.pod, it.by.culprit()?)));
+    let (pod, culprit) = told.next()?;
+    let more = match told.count() {
+        0 => String::new(),
+        more => format!(" ({})", counted(more, "other match too", "other matches too")),
+    };
+    Some(Event {
+        warning: true,
+        reason: "MatchEnded".to_owned(),
+        message: format!("the match on pod {pod} was ended by {culprit}, without its hook{more}"),
+    })
 }
 
 impl GuardedPlayers {
@@ -33,12 +82,13 @@ impl GuardedPlayers {
         let counts =
             |pod: &&Pod| (pod.guarded_by() == uid || is_released(pod)) && may_have_players(pod);
         let pods = living(uid, world).filter(counts);
-        Self(pods.map(|pod| (pod.uid.clone(), is_released(pod))).collect())
+        let player = |pod: &Pod| Player { pod: pod.name.clone(), released: is_released(pod) };
+        Self(pods.map(|pod| (pod.uid.clone(), player(pod))).collect())
     }
 
     /// Compares these pods with a later world. For each pod that no longer exists, is Terminating, or was stopped by
     /// its kubelet, returns what ended it. A pod that ended on its own does not count.
-    pub fn ended(&self, workload: &impl GameWorkload, world: &World) -> Vec<Ending> {
+    pub fn ended(&self, workload: &impl GameWorkload, world: &World) -> Vec<EndedMatch> {
         if self.0.is_empty() {
             return Vec::new();
         }
@@ -49,13 +99,14 @@ impl GuardedPlayers {
         let pods: BTreeMap<_, _> = pods.map(|pod| (pod.uid.as_str(), pod)).collect();
         let ended = self.0.iter();
         let ended = ended.filter(|(uid, _)| !living.contains(uid.as_str()));
-        let ending = |(uid, was_released): (&String, &bool)| {
+        let ending = |(uid, player): (&String, &Player)| {
             let last = pods.get(uid.as_str());
             // The pod may have been released and deleted since the earlier world.
-            match *was_released || last.is_some_and(|pod| pod.released) {
+            let by = match player.released || last.is_some_and(|pod| pod.released) {
                 true => Ending::Released,
                 false => Ending::Unreleased(last.and_then(|pod| pod.disruption)),
-            }
+            };
+            EndedMatch { pod: player.pod.clone(), by }
         };
         ended.map(ending).collect()
     }

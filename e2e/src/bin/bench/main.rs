@@ -6,6 +6,7 @@
 //! a single attack.
 //! `bench sidecars` measures SidecarSets: `sidecars own` for pods of workloads, `sidecars inject` for pods of
 //! other controllers; a number after the name sets the number of pods.
+//! `bench view` measures the page of `kubectl game view` in Chromium; a number after the name sets the number of pods.
 //! `bench scale` measures what 10,000 pods cost. It takes an hour, so `make bench` does not include it. `scale set`
 //! and the like measure a part of that; a number after the name sets the number of pods.
 //!
@@ -26,6 +27,7 @@ mod scale;
 mod sidecars;
 mod subject;
 mod tenants;
+mod view;
 
 use anyhow::{Result, bail};
 use e2e::cluster::control_plane::ControlPlane;
@@ -91,10 +93,11 @@ async fn run(
             let pods = number.unwrap_or(scale::PODS);
             scale::measure(plane, subpart, pods).await?
         }
+        Some("view") => view::measure(plane, number.unwrap_or(view::PODS)).await?.to_string(),
         Some("sidecars") => sidecars::measure(plane, subpart, number).await?,
         Some(part) => {
             bail!(
-                "{part} is not one of deployments, sets, hooks, guard, leader, tenants, sidecars, scale"
+                "{part} is not one of deployments, sets, hooks, guard, leader, tenants, sidecars, scale, view"
             )
         }
         None => {

@@ -46,6 +46,12 @@ export class Fleet extends HTMLElement {
       h("p", { class: "summary", id: "summary" }),
       h("p", { class: "note", id: "note", hidden: true }),
       h(
+        "section",
+        { id: "ended", "aria-labelledby": "ended-heading", hidden: true },
+        h("h2", { id: "ended-heading", text: "Matches ended in spite of the guard" }),
+        h("ul", { class: "timeline" }),
+      ),
+      h(
         "div",
         { class: "tools" },
         h("div", { class: "filters", role: "group", "aria-label": "Show" }),
@@ -153,6 +159,29 @@ export class Fleet extends HTMLElement {
     const note = find(this, "#note");
     note.hidden = !scope.note;
     setText(note, scope.note);
+    this.drawEnded(this.live?.parts.ended ?? []);
+  }
+
+  /** @param {any[]} events */
+  drawEnded(events) {
+    find(this, "#ended").hidden = events.length === 0;
+    reconcile(
+      find(this, "#ended ul"),
+      events,
+      (it, index) => `${it.at} ${it.namespace}/${it.name} ${index}`,
+      (it) =>
+        h(
+          "li",
+          { class: "warning" },
+          h("span", { class: "since" }, h("time"), " ago"),
+          h("a", { href: address(it), text: `${it.name} in ${it.namespace}` }),
+          h("span", { class: "message" }),
+        ),
+      (element, it) => {
+        setAge(find(element, "time"), it.at);
+        setText(find(element, ".message"), it.count > 1 ? `${it.message} (${it.count} times)` : it.message);
+      },
+    );
   }
 }
 

@@ -8,7 +8,7 @@ use crate::api::names::{GUARDED_LABEL, ORPHAN_FINALIZER};
 use crate::guard::Ground;
 use crate::observed::{Disruption, Pod, PodPhase};
 use crate::workload::tests::story::{Story, set, story};
-use crate::workload::{Ending, GuardedPlayers, Planned};
+use crate::workload::{Ending, GuardedPlayers, Planned, ended_in_spite_of_the_guard};
 
 /// Deletes the workload: each pod is deleted when its hook allows it, then the budget, then the workload.
 fn assert_deleted_after_the_last_match<K: Planned + serde::Serialize>(
@@ -117,10 +117,14 @@ fn the_last_state_of_a_guarded_pod_shows_what_ended_its_match() {
     // The game ended on its own.
     story.edit_pod(&names[2], stop);
     story.world.pods.retain(|pod| pod.name != names[3]);
-    let mut ended = players.ended(&story.object, &story.world);
-    ended.sort();
+    let ended = players.ended(&story.object, &story.world);
+    let mut by: Vec<Ending> = ended.iter().map(|it| it.by).collect();
+    by.sort();
     let expected = [None, Some(Disruption::Eviction), Some(Disruption::Kubelet)];
-    assert_eq!(ended, expected.map(Ending::Unreleased));
+    assert_eq!(by, expected.map(Ending::Unreleased));
+    let event = ended_in_spite_of_the_guard(&ended).expect("an event");
+    let words = ", without its hook (2 other matches too)";
+    assert!(event.warning && event.message.ends_with(words), "{event:?}");
 }
 
 /// A user who releases a pod has ended its match, whichever client deletes the pod. The release is observed before the
@@ -146,7 +150,8 @@ fn a_released_pod_counts_as_ended_by_its_release() {
     // A released pod that stays.
     story.edit_pod(&names[2], release);
     let ended = players.ended(&story.object, &story.world);
-    assert_eq!(ended, [Ending::Released, Ending::Released]);
+    assert!(ended.len() == 2 && ended.iter().all(|it| it.by == Ending::Released), "{ended:?}");
+    assert_eq!(ended_in_spite_of_the_guard(&ended), None, "a user wanted it");
     let remaining_players = GuardedPlayers::of(&story.object, &story.world);
     assert_eq!(remaining_players.ended(&story.object, &story.world), []);
 }
