@@ -14,6 +14,7 @@ use super::explore::Settled;
 use super::fingerprint::fingerprint;
 use super::kubelet;
 use super::model::{Model, Move, Violation, may_collect};
+use super::scope::QuotaKind;
 use super::sidecars;
 use super::state::*;
 
@@ -409,7 +410,10 @@ fn obstacle(model: &Model, state: &State) -> Option<&'static str> {
         Some("a hook was removed")
     } else if model.scope.broken == Some(workload.template)
         || model.scope.refused == Some(workload.template)
-        || model.scope.quota.is_some_and(|it| it.second && it.rev == workload.template)
+        || model
+            .scope
+            .quota
+            .is_some_and(|it| it.kind != QuotaKind::Pods && it.rev == workload.template)
     {
         Some("the template is broken or refused")
     } else if state.pods.now.iter().any(Pod::was_restarted_by_hot_patch) {

@@ -75,8 +75,32 @@ pub struct Scope {
 pub struct Quota {
     /// The template that it refuses.
     pub rev: Rev,
-    /// Whether another quota refuses its pods in any case. The API server names the first quota that is exceeded.
-    pub second: bool,
+    pub kind: QuotaKind,
+}
+
+/// What a quota counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QuotaKind {
+    /// Pods.
+    Pods,
+    /// Pods, and another quota refuses them in any case. The API server names the first quota that is exceeded.
+    Second,
+    /// An amount of which the template's pods take twice as much as others.
+    Twice,
+    /// Pods of the template's PriorityClass, which is full with those of other workloads.
+    Scoped,
+}
+
+impl Quota {
+    /// Whether it may have room for a pod that replaces another.
+    pub fn may_have_room(self) -> bool {
+        matches!(self.kind, QuotaKind::Pods | QuotaKind::Second)
+    }
+
+    /// How much of it a pod of this revision takes.
+    pub fn amount(self, rev: Rev) -> u8 {
+        1 + u8::from(self.kind == QuotaKind::Twice && rev == self.rev)
+    }
 }
 
 /// Which caches lag.

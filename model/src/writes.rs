@@ -5,6 +5,7 @@ use gamekeeper_core::write::DeletionReason;
 
 use super::model::Model;
 use super::pauses;
+use super::scope::QuotaKind;
 use super::state::*;
 
 /// Whether the API server accepts a write. After a refusal, the operator plans again.
@@ -137,14 +138,18 @@ fn record_dry_run(model: &Model, state: &mut State, rev: Rev) {
 
 /// Whether the API server refuses a pod of this revision, and if so, whether because a quota is full.
 fn refusal(model: &Model, state: &State, rev: Rev) -> Option<bool> {
-    let quota = model.scope.quota.filter(|quota| quota.rev == rev);
-    let pods = state.pods.now.iter().filter(|pod| !pod.terminating).count();
     if model.scope.refused == Some(rev) {
-        Some(false)
-    } else if quota.is_some() && pods >= usize::from(state.workload.now.replicas) {
-        Some(true)
-    } else {
-        quota.filter(|quota| quota.second).map(|_| false)
+        return Some(false);
+    }
+    let quota = model.scope.quota.filter(|quota| quota.rev == rev)?;
+    let pods = state.pods.now.iter().filter(|pod| !pod.terminating);
+    let used: u8 = pods.map(|pod| quota.amount(pod.rev)).sum();
+    let is_full = used + quota.amount(rev) > state.workload.now.replicas;
+    match quota.kind {
+        QuotaKind::Scoped => Some(true),
+        _ if is_full => Some(true),
+        QuotaKind::Second => Some(false),
+        QuotaKind::Pods | QuotaKind::Twice => None,
     }
 }
 

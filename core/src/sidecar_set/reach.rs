@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
 use kube::core::{Selector, SelectorExt};
 use serde::Deserialize;
 
@@ -67,26 +67,39 @@ impl Reach {
 #[derive(Clone, Debug)]
 pub struct UnreadableSet {
     name: String,
-    /// Whose pods it selects. If not even that can be decoded, it may select any pod.
+    /// Whose pods it selects. If not even that can be decoded, or a selector has an operator that is not known, it may
+    /// select any pod.
     pub reach: Reach,
 }
 
 /// What can be decoded of a SidecarSet that a newer version wrote.
 #[derive(Debug, Deserialize)]
 pub struct SetHead {
-    metadata: ObjectMeta,
+    metadata: HeadMeta,
     spec: ReachFields,
+}
+
+/// No more of the metadata: managed fields would take many times the length of their text.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct HeadMeta {
+    deletion_timestamp: Option<Time>,
 }
 
 impl UnreadableSet {
     /// A set, and what can be decoded of it. None if the set selects no pods.
     pub fn new(name: &str, head: Option<&SetHead>) -> Option<Self> {
-        let is_deleted = head.is_some_and(|it| it.metadata.deletion_timestamp.is_some());
-        let reach = match head {
-            Some(head) => Reach::of(&head.spec)?,
-            None => Reach::default(),
+        let is_empty = |it: &LabelSelector| {
+            it.match_labels.as_ref().is_none_or(BTreeMap::is_empty)
+                && it.match_expressions.as_ref().is_none_or(Vec::is_empty)
         };
-        (!is_deleted).then(|| Self { name: name.to_owned(), reach })
+        let selects_nothing =
+            |it: &SetHead| it.metadata.deletion_timestamp.is_some() || is_empty(&it.spec.selector);
+        if head.is_some_and(selects_nothing) {
+            return None;
+        }
+        let reach = head.and_then(|it| Reach::of(&it.spec)).unwrap_or_default();
+        Some(Self { name: name.to_owned(), reach })
     }
 
     /// Whether it is for pods in this namespace alone.
@@ -111,4 +124,30 @@ pub fn unreadable_for<'a>(
     labels: &BTreeMap<String, String>,
 ) -> Option<&'a UnreadableSet> {
     sets.iter().map(AsRef::as_ref).find(|set| set.reach.selects(labels))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn a_set_that_cannot_be_read_selects_at_least_what_a_newer_version_might() {
+        let selector = |operator: &str| json!({"matchExpressions": [{"key": "app", "operator": operator, "values": ["a"]}]});
+        let selects = |metadata: Value, selector: Value| {
+            let head = json!({"metadata": metadata, "spec": {"selector": selector}});
+            let head = serde_json::from_value(head).expect("a head");
+            let set = UnreadableSet::new("log", Some(&head))?;
+            Some(["a", "b"].map(|app| {
+                set.reach.selects(&BTreeMap::from([("app".to_owned(), app.to_owned())]))
+            }))
+        };
+        assert_eq!(selects(json!({}), selector("In")), Some([true, false]));
+        assert_eq!(selects(json!({}), selector("Someday")), Some([true, true]));
+        assert_eq!(selects(json!({}), json!({})), None);
+        assert_eq!(selects(json!({}), json!({"matchLabels": {}})), None);
+        let deleted = json!({"deletionTimestamp": "2026-11-28T00:00:00Z"});
+        assert_eq!(selects(deleted, selector("In")), None);
+    }
 }

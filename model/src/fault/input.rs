@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use gamekeeper_core::api::names::{self, HookPoint};
-use gamekeeper_core::api::{GameDeployment, HookPhase, HookRun, WaitReason, WaitingPod};
+use gamekeeper_core::api::{GameDeployment, HookPhase, HookRun, JsonText, WaitReason, WaitingPod};
 use gamekeeper_core::observed::{
     ContainerChange, Disruption, Gate, MoveRequest, Pod, PodPhase, Turn,
 };
@@ -13,9 +13,11 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
+use serde_json::{Value, json};
 
 use super::{Fault, phase, point};
 use crate::sidecars::CONTAINER;
+use crate::translate::PRIORITY_CLASS;
 
 impl Fault {
     /// Corrupts the planner's input.
@@ -169,6 +171,22 @@ impl Fault {
             Fault::QuotaFitsAll => {
                 for verdict in world.verdicts.values_mut() {
                     *verdict = Verdict::Accepted;
+                }
+            }
+            Fault::AmountsIgnored => {
+                for verdict in world.verdicts.values_mut() {
+                    if let Verdict::Refused { message, .. } = verdict {
+                        *message = "exceeded quota: pods, requested: pods=1, used: pods=3, limited: pods=3".to_owned();
+                    }
+                }
+            }
+            Fault::QuotaScopesIgnored
+                if world.verdicts.values().any(|it| matches!(it, Verdict::Refused { .. })) =>
+            {
+                for revision in world.revisions.iter_mut().map(Arc::make_mut) {
+                    let mut template: Value = revision.template.parse();
+                    template["spec"]["priorityClassName"] = json!(PRIORITY_CLASS);
+                    revision.template = JsonText::from(&template);
                 }
             }
             Fault::TrialForgotten => {

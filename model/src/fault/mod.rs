@@ -62,6 +62,10 @@ pub enum Fault {
     NotAcceptedFirst,
     /// A quota that has room for a replacement counts as having room for all of them.
     QuotaFitsAll,
+    /// A quota counts pods, whatever it counts.
+    AmountsIgnored,
+    /// Every quota counts every pod.
+    QuotaScopesIgnored,
     /// It is forgotten that a pod was given up in vain.
     TrialForgotten,
     /// It is forgotten that the API server refused a deletion.

@@ -11,6 +11,7 @@ use gamekeeper_core::write::DeletionReason;
 use crate::model::{Model, Violation};
 use crate::operator::Planned;
 use crate::pauses;
+use crate::scope::Quota;
 use crate::state::*;
 use crate::translate::View;
 
@@ -230,11 +231,12 @@ impl<'a> Case<'a> {
     /// that was in vain.
     fn given_up_for_quota(&self, pod: &Pod) -> Result<(), Violation> {
         let template = self.workload.template;
-        let has_quota = self.model.scope.quota.is_some_and(|quota| quota.rev == template);
+        let quota = self.model.scope.quota.filter(|quota| quota.rev == template);
         let exists = self.state.pods.now.iter().any(|pod| pod.rev == template);
         let is_missing = (self.active().count() as i64) < self.replicas();
         let was_in_vain = self.state.operator.refused.is_some_and(|it| it.trial == Trial::Failed);
-        match has_quota && !exists && (is_missing || was_in_vain) {
+        let is_vain = |quota: Quota| is_missing || was_in_vain || !quota.may_have_room();
+        match !exists && quota.is_some_and(is_vain) {
             true => violation("one trial", format!("{pod:?} is given up, too")),
             false => Ok(()),
         }

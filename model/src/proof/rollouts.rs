@@ -4,7 +4,7 @@ use super::{
     BATCHES, ENOUGH, ONE_TRIAL, PARTITION, PAUSED, PAUSES, SETTLES, TOO_MANY, find, scaled, updated,
 };
 use crate::fault::Fault;
-use crate::scope::{Amount, Quota, Scope, Step, User};
+use crate::scope::{Amount, Quota, QuotaKind, Scope, Step, User};
 use crate::scopes::{
     denied, first_templates, hooked, in_place, paused_without_steps, recreated, remaining, surge,
     three_revisions,
@@ -70,15 +70,17 @@ fn bugs_in_choices_and_budgets_are_found() {
 
 #[test]
 fn bugs_in_trials_of_quotas_are_found() {
-    let scope = |second| Scope {
-        quota: Some(Quota { rev: 1, second }),
+    let scope = |kind| Scope {
+        quota: Some(Quota { rev: 1, kind }),
         max_unavailable: Amount::Number(2),
         user: vec![User::Template(1)],
         pre_delete: false,
         ..hooked()
     };
-    find(Fault::QuotaFitsAll, ONE_TRIAL, scope(false));
-    find(Fault::TrialForgotten, ONE_TRIAL, scope(true));
+    find(Fault::QuotaFitsAll, ONE_TRIAL, scope(QuotaKind::Pods));
+    find(Fault::TrialForgotten, ONE_TRIAL, scope(QuotaKind::Second));
+    find(Fault::AmountsIgnored, ONE_TRIAL, scope(QuotaKind::Twice));
+    find(Fault::QuotaScopesIgnored, ONE_TRIAL, scope(QuotaKind::Scoped));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use gamekeeper_core::api::PodManagementPolicy;
 use gamekeeper_core::api::names::HookPoint;
 
 use super::*;
-use crate::scope::{Amount, Quota, Step, User};
+use crate::scope::{Amount, Quota, QuotaKind, Step, User};
 
 #[test]
 fn rolling() {
@@ -131,11 +131,11 @@ fn refused_template() {
 
 #[test]
 fn full_quotas() {
-    for second in [false, true] {
+    for kind in [QuotaKind::Pods, QuotaKind::Second, QuotaKind::Twice, QuotaKind::Scoped] {
         check(
-            &format!("full quota, second {second}"),
+            &format!("full quota, {kind:?}"),
             Scope {
-                quota: Some(Quota { rev: 1, second }),
+                quota: Some(Quota { rev: 1, kind }),
                 max_unavailable: Amount::Number(2),
                 user: vec![User::Template(1), User::Template(0)],
                 remaining: remaining(2, 1, 0),

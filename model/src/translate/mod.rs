@@ -17,8 +17,8 @@ use self::naming::*;
 pub use self::naming::{
     clock, container_index, image_in, parse_uid, rev_of_image, time_of, wake_time,
 };
-pub use self::objects::{DEADLINE, as_stateful_set};
-use super::scope::Scope;
+pub use self::objects::{DEADLINE, PRIORITY_CLASS, as_stateful_set};
+use super::scope::{Quota, Scope};
 use super::sidecars::Sets;
 use super::state::*;
 
@@ -31,6 +31,7 @@ pub struct Translator {
     /// The podManagementPolicy of a GameStatefulSet; None for a GameDeployment.
     stateful_set: Option<PodManagementPolicy>,
     moves_off_nodes: bool,
+    quota: Option<Quota>,
     base: GameDeployment,
     step_lists: Vec<Value>,
     templates: Vec<Value>,
@@ -86,6 +87,7 @@ impl Translator {
         let mut translator = Self {
             stateful_set: scope.stateful_set,
             moves_off_nodes: scope.moves_off_nodes,
+            quota: scope.quota,
             base: objects::base(scope),
             step_lists: scope.steps.iter().map(|steps| objects::step_list(steps)).collect(),
             templates,

@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 
 use super::naming::*;
 use super::{Translator, View};
-use crate::scope::{Scope, Step};
+use crate::scope::{Quota, QuotaKind, Scope, Step};
 use crate::state::*;
 
 const NAMESPACE: &str = "games";
@@ -33,6 +33,8 @@ pub const DEADLINE: Time = 2;
 const UID: &str = "workload-uid";
 /// The node on which the first pods run.
 const NODE: &str = "node";
+/// The PriorityClass of a template for which a quota is full.
+pub const PRIORITY_CLASS: &str = "gold";
 /// The key of a taint that the templates tolerate.
 const TOLERATED: &str = "pool";
 
@@ -180,7 +182,7 @@ impl Translator {
         }
         if let Some(Refused { rev, at, full, trial }) = view.refused {
             let message = match full {
-                true => "exceeded quota: pods, requested: pods=1, used: pods=3, limited: pods=3",
+                true => self.exceeded_quota(),
                 false => "refused",
             };
             let refused = workload::Verdict::Refused {
@@ -203,6 +205,16 @@ impl Translator {
             }
         }
         world
+    }
+
+    /// The API server's message about a full quota.
+    fn exceeded_quota(&self) -> &'static str {
+        match self.quota.map(|it| it.kind) {
+            Some(QuotaKind::Twice) => {
+                "exceeded quota: cpu, requested: requests.cpu=2, used: requests.cpu=3, limited: requests.cpu=3"
+            }
+            _ => "exceeded quota: pods, requested: pods=1, used: pods=3, limited: pods=3",
+        }
     }
 
     pub fn pod(&self, pod: &Pod) -> observed::Pod {
@@ -261,7 +273,7 @@ impl Translator {
             pod_ip: None,
             host_ip: None,
             observed_generation: if pod.observed { 2 } else { 1 },
-            containers: containers(pod),
+            containers: containers(pod, self.quota),
             resize: observed::Resize::Settled,
             qos: None,
             overhead: None,
@@ -419,14 +431,28 @@ pub fn as_stateful_set(
 pub(super) fn template(scope: &Scope, rev: Rev) -> Value {
     let names = CONTAINERS.into_iter().take(scope.containers).enumerate();
     let image = |index| image(scope.image(rev, index));
-    let containers = names.map(|(index, name)| json!({"name": name, "image": image(index)}));
-    json!({
+    let resources = resources(scope.quota, rev);
+    let containers = names
+        .map(|(index, name)| json!({"name": name, "image": image(index), "resources": resources}));
+    let mut template = json!({
         "metadata": {"labels": {"app": "game"}},
         "spec": {
             "containers": containers.collect::<Vec<_>>(),
             "tolerations": [{"key": TOLERATED, "operator": "Exists"}],
         },
-    })
+    });
+    if scope.quota.is_some_and(|it| it.rev == rev && it.kind == QuotaKind::Scoped) {
+        template["spec"]["priorityClassName"] = json!(PRIORITY_CLASS);
+    }
+    template
+}
+
+/// The resources of a container. They matter only for a quota that counts them.
+fn resources(quota: Option<Quota>, rev: Rev) -> Value {
+    match quota.filter(|it| it.kind == QuotaKind::Twice) {
+        Some(quota) => json!({"requests": {"cpu": quota.amount(rev).to_string()}}),
+        None => json!({}),
+    }
 }
 
 pub(super) fn step_list(steps: &[Step]) -> Value {
@@ -494,12 +520,16 @@ pub(super) fn base(scope: &Scope) -> GameDeployment {
     .expect("a GameDeployment")
 }
 
-fn containers(pod: &Pod) -> Vec<observed::Container> {
+fn containers(pod: &Pod, quota: Option<Quota>) -> Vec<observed::Container> {
     let containers = pod.containers.iter().zip(CONTAINERS);
     let containers = containers.filter_map(|(it, name)| Some((it.as_ref()?, name)));
     let containers = containers.enumerate();
-    let containers = containers.map(|(index, (it, name))| real_container(pod, it, index, name));
-    containers.collect()
+    let resources: Arc<str> = Arc::from(resources(quota, pod.rev).to_string());
+    let real = |(index, (it, name))| observed::Container {
+        resources: Arc::clone(&resources),
+        ..real_container(pod, it, index, name)
+    };
+    containers.map(real).collect()
 }
 
 /// Why a pod that runs is not ready. What is told at once is enough: nothing is decided by it.

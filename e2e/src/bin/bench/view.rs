@@ -51,7 +51,6 @@ pub async fn measure(plane: &'static ControlPlane, pods: usize) -> Result<Measur
     let folder = std::env::temp_dir().join(format!("bench-view-{}", std::process::id()));
     let mut case = Case::open(plane, "bench-view", &folder).await?;
     let outcome = measure_in(&mut case, pods).await;
-    case.operator.terminate().await?;
     plane.audit.forget(&case.namespace);
     std::fs::remove_dir_all(&folder)?;
     outcome
