@@ -39,6 +39,7 @@ test: ## formatting, lints, documentation, unit and property tests, then e2e on 
 	e2e/compatibility/build.sh 1.30 >/dev/null
 	e2e/compatibility/build.sh helm-4 >/dev/null
 	e2e/argo-cd/build.sh >/dev/null
+	if [ -z "$$(e2e/node/missing.sh)" ]; then e2e/node/build.sh >/dev/null; fi
 	cargo test --workspace --locked --no-run
 	@$(MAKE) --no-print-directory test-units
 	@$(MAKE) --no-print-directory --jobs=3 test-end-to-end test-real-kubelet test-beside
