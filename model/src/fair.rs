@@ -17,6 +17,7 @@ use super::model::{Model, Move, Violation, may_collect};
 use super::scope::QuotaKind;
 use super::sidecars;
 use super::state::*;
+use super::translate::View;
 
 /// The number of moves after which a cluster counts as not settling.
 const MAX_MOVES: usize = 400;
@@ -138,11 +139,20 @@ fn operator_move(model: &Model, state: &State) -> Option<Move> {
     moves.into_iter().find(is_fair)
 }
 
-/// Whether the next plan consists of deletions that were refused before, and are refused again.
-fn is_denied_again(model: &Model, state: &State) -> bool {
+/// What the operator's caches show once they have caught up.
+fn current_view(model: &Model, state: &State) -> Option<View> {
     let mut current = state.clone();
     model.catch_up(&mut current, [true; 4]);
-    let Some(view) = model.view(&current).filter(|_| state.denied) else {
+    model.view(&current)
+}
+
+/// Whether the next plan consists of deletions that were refused before, and are refused again.
+fn is_denied_again(model: &Model, state: &State) -> bool {
+    // This is asked of every state, and views are expensive.
+    if !state.denied {
+        return false;
+    }
+    let Some(view) = current_view(model, state) else {
         return false;
     };
     let planned = model.plan(&view);
@@ -191,9 +201,7 @@ fn wait(model: &Model, state: &State) -> Option<FairMove> {
     if state.operator.refused.is_some() {
         return None; // The operator repeats the dry run, which changes nothing.
     }
-    let mut current = state.clone();
-    model.catch_up(&mut current, [true; 4]);
-    let wake = model.plan(&model.view(&current)?).wake;
+    let wake = model.plan(&current_view(model, state)?).wake;
     let wakes = wake.into_iter().chain(sidecars::wake(model, state));
     let wake = wakes.min();
     wake.filter(|at| *at > state.clock).map(FairMove::Wait)
@@ -241,9 +249,7 @@ fn check_settled(model: &Model, state: &State) -> Result<(), Violation> {
 
 /// The status of a settled cluster. Fails if a plan for it still writes anything.
 fn settled_status(model: &Model, state: &State) -> Result<GameDeploymentStatus, Violation> {
-    let mut current = state.clone();
-    model.catch_up(&mut current, [true; 4]);
-    let Some(view) = model.view(&current) else {
+    let Some(view) = current_view(model, state) else {
         return Ok(GameDeploymentStatus::default());
     };
     let mut gd = model.translator.workload(&view.workload, &view.pods);
@@ -272,9 +278,7 @@ fn settled_status(model: &Model, state: &State) -> Result<GameDeploymentStatus, 
 
 /// Whether the status of a settled cluster tells what it waits for: it does not go on by itself.
 fn tells_why(model: &Model, state: &State) -> bool {
-    let mut current = state.clone();
-    model.catch_up(&mut current, [true; 4]);
-    let Some(view) = model.view(&current) else {
+    let Some(view) = current_view(model, state) else {
         return true;
     };
     let gd = model.translator.workload(&view.workload, &view.pods);

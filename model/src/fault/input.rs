@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::{Fault, phase, point};
 use crate::sidecars::CONTAINER;
-use crate::translate::PRIORITY_CLASS;
+use crate::translate::{FULL_QUOTA_OF_PODS, PRIORITY_CLASS};
 
 impl Fault {
     /// Corrupts the planner's input.
@@ -176,7 +176,7 @@ impl Fault {
             Fault::AmountsIgnored => {
                 for verdict in world.verdicts.values_mut() {
                     if let Verdict::Refused { message, .. } = verdict {
-                        *message = "exceeded quota: pods, requested: pods=1, used: pods=3, limited: pods=3".to_owned();
+                        *message = FULL_QUOTA_OF_PODS.to_owned();
                     }
                 }
             }

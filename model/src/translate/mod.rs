@@ -17,7 +17,7 @@ use self::naming::*;
 pub use self::naming::{
     clock, container_index, image_in, parse_uid, rev_of_image, time_of, wake_time,
 };
-pub use self::objects::{DEADLINE, PRIORITY_CLASS, as_stateful_set};
+pub use self::objects::{DEADLINE, FULL_QUOTA_OF_PODS, PRIORITY_CLASS, as_stateful_set};
 use super::scope::{Quota, Scope};
 use super::sidecars::Sets;
 use super::state::*;

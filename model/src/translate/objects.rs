@@ -33,6 +33,9 @@ pub const DEADLINE: Time = 2;
 const UID: &str = "workload-uid";
 /// The node on which the first pods run.
 const NODE: &str = "node";
+/// The API server's message about a full quota that counts pods.
+pub const FULL_QUOTA_OF_PODS: &str =
+    "exceeded quota: pods, requested: pods=1, used: pods=3, limited: pods=3";
 /// The PriorityClass of a template for which a quota is full.
 pub const PRIORITY_CLASS: &str = "gold";
 /// The key of a taint that the templates tolerate.
@@ -213,7 +216,7 @@ impl Translator {
             Some(QuotaKind::Twice) => {
                 "exceeded quota: cpu, requested: requests.cpu=2, used: requests.cpu=3, limited: requests.cpu=3"
             }
-            _ => "exceeded quota: pods, requested: pods=1, used: pods=3, limited: pods=3",
+            _ => FULL_QUOTA_OF_PODS,
         }
     }
 

@@ -2,7 +2,6 @@
 //! change of a pod to its tile, and its heap.
 
 use std::fmt;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use e2e::browser::{PageServer, Tab};
@@ -100,15 +99,13 @@ fn number(value: &Value) -> Result<f64> {
 impl fmt::Display for Measured {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { pods, painted, changed, heap } = self;
-        let row = |values: &[f64]| {
-            let most = values.iter().copied().fold(0.0, f64::max);
-            (Duration::from_micros((median(values.to_vec()) * 1000.0) as u64), most)
-        };
+        let row =
+            |values: &[f64]| (median(values.to_vec()), values.iter().copied().fold(0.0, f64::max));
         let (paint, slowest_paint) = row(painted);
         let (change, slowest_change) = row(changed);
         writeln!(f, "kubectl game view, {pods} pods of one workload | median | slowest")?;
-        writeln!(f, "all tiles painted after a reload | {paint:.0?} | {slowest_paint:.0} ms")?;
-        writeln!(f, "a changed pod shown | {change:.0?} | {slowest_change:.0} ms")?;
+        writeln!(f, "all tiles painted after a reload | {paint:.0} ms | {slowest_paint:.0} ms")?;
+        writeln!(f, "a changed pod shown | {change:.0} ms | {slowest_change:.0} ms")?;
         writeln!(f, "heap | {:.1} MB |", heap / 1e6)
     }
 }
