@@ -114,7 +114,7 @@ pub fn advice(cause: &Cause, subject: &Subject) -> Vec<Advice> {
             let node = format!("move node/{} -A", cause.node);
             commands.push(subject.game("move them to other nodes after their hooks with", &node));
         }
-        Reason::HookRunning => commands.push(subject.hooks()),
+        Reason::HookRunning | Reason::HookNotMeasured => commands.push(subject.hooks()),
         Reason::HookNotSuccessful => {
             commands.push(subject.retry("fix the hook or what it checks, then", &cause.hook_point));
             if subject.is_guarded && cause.hook_point == "PreDelete" {

@@ -148,6 +148,8 @@ pub enum Reason {
     HookNotSuccessful,
     /// A hook is running.
     HookRunning,
+    /// A hook is running, and its last measurement ended in an error.
+    HookNotMeasured,
     /// Guarded pods may have players, and their node is going to be removed: its drain waits.
     DrainWaits,
     /// A pod has not become ready within spec.progressDeadlineSeconds.
@@ -243,6 +245,7 @@ impl Reason {
             | Self::AnotherBudget
             | Self::PodsUnlabeled
             | Self::HookRunning
+            | Self::HookNotMeasured
             | Self::DrainWaits
             | Self::RevisionNotProven
             | Self::PodUnschedulable

@@ -84,6 +84,17 @@ impl HookRun {
         status.map_or_else(HookPhase::default, |status| status.phase)
     }
 
+    /// Why the last measurement of a metric that decides ended in an error, while the run goes on: nothing was measured.
+    /// The run ends with the same error if it occurs more than consecutiveErrorLimit times in a row.
+    pub fn current_error(&self) -> Option<&str> {
+        let status = self.status.as_ref().filter(|it| !it.phase.is_completed())?;
+        let fails = |it: &&MetricResult| it.consecutive_error > 0 && !it.dry_run;
+        let metric = status.metric_results.iter().find(fails)?;
+        let is_error = |it: &&Measurement| it.phase == HookPhase::Error;
+        let last = metric.measurements.iter().rev().find(is_error)?;
+        Some(last.message.as_deref().unwrap_or_default())
+    }
+
     /// Whether the run guards a deletion that is not part of an update.
     pub fn is_for_removal(&self) -> bool {
         let annotations = self.metadata.annotations.as_ref();

@@ -36,6 +36,11 @@ async fn hooks_of_pods(case: &mut Case) -> Result<()> {
                 2,
             ),
             scale_in("unreachable-hook", "unreachable").expect(
+                "HookNotMeasured",
+                &["waits for PreDelete hook", "127.0.0.1:1", "kubectl game hooks"],
+                3,
+            ),
+            scale_in("hook-with-error", "errs").expect(
                 "HookNotSuccessful",
                 &["ended Error", "kubectl game retry"],
                 2,

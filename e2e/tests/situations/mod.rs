@@ -24,8 +24,11 @@ pub fn tests() -> Vec<Test> {
     [pods::tests(), hooks::tests(), rollouts::tests()].into_iter().flatten().collect()
 }
 
-/// How long a slow machine may take. The ten seconds are printed by the test, not demanded of a loaded machine.
+/// How long a pod, and until a complete workload, may take on a slow machine.
 const LIMIT: Duration = Duration::from_secs(120);
+/// In how many seconds each situation must be shown. A user is to see it within ten, which a loaded machine may miss, so that
+/// is not demanded by default.
+const SHOWN_WITHIN: &str = "SITUATIONS_WITHIN";
 /// How many situations are played at a time.
 const CONCURRENCY: usize = 4;
 
@@ -106,6 +109,9 @@ async fn prepare_hooks(case: &Case) -> Result<()> {
     case.apply(retrying_hook_template("waits", &case.hooks.url("/"))).await?;
     case.apply(hook_template("refuses", &case.hooks.url("/"))).await?;
     case.apply(hook_template("unreachable", "http://127.0.0.1:1/")).await?;
+    let mut template = hook_template("errs", "http://127.0.0.1:1/");
+    template["spec"]["metrics"][0]["consecutiveErrorLimit"] = json!(0);
+    case.apply(template).await?;
     let mut template = hook_template("needs-argument", "http://127.0.0.1:1/{{ args.zone }}");
     template["spec"]["args"] = json!([{"name": "zone"}]);
     case.apply(template).await?;
@@ -169,7 +175,11 @@ async fn first_pod(case: &Case, name: &str) -> Result<String> {
 
 /// Waits until `status` shows what is expected, and returns it.
 async fn until_shown(case: &Case, situation: &Situation, workload: &str) -> Result<Value> {
-    eventually("the situation is shown", LIMIT, async || {
+    let limit = match std::env::var(SHOWN_WITHIN) {
+        Ok(seconds) => Duration::from_secs(seconds.parse().context(SHOWN_WITHIN)?),
+        Err(_) => LIMIT,
+    };
+    eventually("the situation is shown", limit, async || {
         let output = case.game(&["status", workload, "-o", "json"]).await?;
         let status: Value = serde_json::from_str(&output.stdout)
             .with_context(|| format!("{}{}", output.stdout, output.stderr))?;

@@ -117,7 +117,8 @@ pub(super) fn running_hooks(scene: &Scene, now: Timestamp) -> Vec<Finding> {
             .since(starts.map(|it| it.0).min())
             .about(pods)
             .with_commands([scene.game.subject().hooks()]);
-        Some(Finding { actor: Actor::Game, ..finding })
+        let is_measured = runs.iter().all(|run| run.current_error().is_none());
+        Some(Finding { actor: if is_measured { Actor::Game } else { Actor::User }, ..finding })
     };
     let points = std::iter::once(HookPoint::Step).chain(HookPoint::OF_PODS);
     points.filter_map(finding).collect()

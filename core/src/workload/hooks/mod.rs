@@ -61,6 +61,16 @@ pub struct Refused {
     pub message: String,
 }
 
+/// A pod whose hook is running.
+pub struct RunningHook<'a> {
+    /// The pod's name.
+    pub pod: &'a str,
+    /// When the hook was created.
+    pub since: Timestamp,
+    /// Why its last measurement ended in an error, if it did.
+    pub error: Option<&'a str>,
+}
+
 /// The HookRuns of a workload's pods, and what the plan does with them.
 pub struct Hooks<'a> {
     workload: &'a Workload<'a>,
@@ -85,8 +95,8 @@ pub struct Hooks<'a> {
     pub blocked: BTreeMap<HookPoint, Vec<PodHookCondition>>,
     /// When the first hook of a point that did not end Successful is run again without a user.
     pub reruns: BTreeMap<HookPoint, Timestamp>,
-    /// Pods whose hook is running, by point, and since when.
-    pub running: BTreeMap<HookPoint, Vec<(&'a str, Timestamp)>>,
+    /// Pods whose hook is running, by point.
+    pub running: BTreeMap<HookPoint, Vec<RunningHook<'a>>>,
     /// The pod with a hook that did not end Successful that has waited longest for a user.
     pub refused: Option<Refused>,
     /// Guarded pods that wait for their PreDelete hook, by name.
@@ -294,11 +304,13 @@ impl<'a> Hooks<'a> {
         self.mark(pod, intent);
     }
 
-    fn record_running(&mut self, run: &HookRun, pod: &'a Pod, point: HookPoint) {
-        let created = run.creation_timestamp().map_or(self.world.now, |it| it.0);
-        if !run.phase().is_completed() {
-            self.running.entry(point).or_default().push((&pod.name, created));
+    fn record_running(&mut self, run: &'a HookRun, pod: &'a Pod, point: HookPoint) {
+        if run.phase().is_completed() {
+            return;
         }
+        let since = run.creation_timestamp().map_or(self.world.now, |it| it.0);
+        let running = RunningHook { pod: &pod.name, since, error: run.current_error() };
+        self.running.entry(point).or_default().push(running);
     }
 
     fn block(&mut self, run: &'a HookRun, pod: &'a Pod, intent: &Intent) {

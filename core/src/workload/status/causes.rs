@@ -15,7 +15,7 @@ use crate::observed::time::{duration, earlier, rounded_down};
 use crate::observed::{Pod, RevisionName, Trouble, TroubleKind};
 use crate::text::truncate;
 use crate::workload::decision::Blocked;
-use crate::workload::hooks::{Hooks, run_maker};
+use crate::workload::hooks::{Hooks, RunningHook, run_maker};
 use crate::workload::in_place::is_at;
 use crate::workload::protection::delays_removal;
 use crate::workload::spec::Workload;
@@ -427,19 +427,33 @@ fn next_hook(hooks: &Hooks, now: Timestamp) -> Option<Cause> {
     Some(cause)
 }
 
-/// Pods whose hook is running.
+/// Pods whose hook is running. Those of which it cannot be measured come first: the game has not been asked.
 fn running_hooks(hooks: &Hooks) -> Vec<Cause> {
-    let causes = hooks.running.iter().filter_map(|(point, pods)| {
-        let mut pods = pods.clone();
-        pods.sort_by_key(|(pod, since)| (*since, *pod));
-        let (pod, since) = pods.first()?;
-        let message = format!("pod {pod} waits for its {} hook", point.as_str());
-        let mut cause = cause(Reason::HookRunning, message, Actor::Game, *since);
-        cause.hook_point = point.as_str().to_owned();
-        pods.iter().for_each(|(pod, _)| add_pod(&mut cause, pod));
-        Some(cause)
-    });
-    causes.collect()
+    let mut causes: Vec<Cause> = Vec::new();
+    for (point, pods) in &hooks.running {
+        let mut pods: Vec<&RunningHook> = pods.iter().collect();
+        pods.sort_by_key(|it| (it.error.is_none(), it.since, it.pod));
+        for hooks in pods.chunk_by(|a, b| a.error.is_some() == b.error.is_some()) {
+            let Some(first) = hooks.first() else { continue };
+            let waits = format!("pod {} waits for its {} hook", first.pod, point.as_str());
+            let mut cause = running_hook(waits, first.since, first.error);
+            cause.hook_point = point.as_str().to_owned();
+            hooks.iter().for_each(|it| add_pod(&mut cause, it.pod));
+            causes.push(cause);
+        }
+    }
+    causes
+}
+
+/// A hook that runs, or that runs without measuring anything: then, what it asks does not answer, and a person must see to it.
+fn running_hook(waits: String, since: Timestamp, error: Option<&str>) -> Cause {
+    match error {
+        None => cause(Reason::HookRunning, waits, Actor::Game, since),
+        Some(error) => {
+            let message = format!("{waits}, which cannot be measured: {error}");
+            cause(Reason::HookNotMeasured, message, Actor::User, since)
+        }
+    }
 }
 
 /// The running hook of the current canary step.
@@ -449,9 +463,9 @@ fn step_hook(scene: &Scene) -> Option<Cause> {
     let mut runs = scene.world.runs.iter();
     let run = runs.find(|run| run.name_any() == name && !run.phase().is_completed())?;
     let index = progress.step_index.unwrap_or(0);
-    let message = format!("canary step {index} waits for its hook {name}");
+    let waits = format!("canary step {index} waits for its hook {name}");
     let since = run.creation_timestamp().map_or(scene.world.now, |it| it.0);
-    let mut cause = cause(Reason::HookRunning, message, Actor::Game, since);
+    let mut cause = running_hook(waits, since, run.current_error());
     cause.hook_point = HookPoint::Step.as_str().to_owned();
     Some(cause)
 }

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::story::{Story, story};
 use crate::api::names::RETRY_ANNOTATION;
-use crate::api::{Actor, Cause, HookPhase};
+use crate::api::{Actor, Cause, ConditionType, HookPhase};
 use crate::observed::{LostNode, Trouble, TroubleKind};
 use crate::workload::Retry;
 use crate::write::Event;
@@ -372,6 +372,41 @@ fn hooks_that_run_or_refuse_are_causes() {
         let cause = one(&story);
         assert_eq!((cause.reason.as_str(), cause.actor), ("HookNotSuccessful", actor));
         assert_eq!((cause.pod_count, cause.until.is_some()), (2, guarded), "{cause:?}");
+    }
+}
+
+#[test]
+fn a_hook_that_cannot_be_measured_is_a_cause_before_it_ends() {
+    let hook = json!({"hook": {"templateName": "test"}});
+    let steps = json!([{"hook": {"templateName": "test"}}]);
+    let strategy = json!({"type": "InplaceUpdate", "canary": {"steps": steps}});
+    let image =
+        json!({"template": {"spec": {"containers": [{"name": "game", "image": "game:v2"}]}}});
+    for (spec, change, waits) in [
+        (
+            json!({"preDeleteUpdateStrategy": hook}),
+            json!({"replicas": 1}),
+            "waits for its PreDelete hook",
+        ),
+        (json!({"updateStrategy": strategy}), image, "waits for its hook"),
+    ] {
+        let mut story = story(2, spec);
+        story.settle();
+        story.user(change).settle();
+        let since = one(&story).since.clone();
+        story.hooks_measure(Some("connection refused"));
+        story.settle();
+        let cause = one(&story);
+        assert_eq!((cause.reason.as_str(), cause.actor), ("HookNotMeasured", Actor::User));
+        assert_eq!(cause.since, since);
+        let is_told = |it: &str| it.contains(waits) && it.ends_with("connection refused");
+        assert!(is_told(&cause.message), "{}", cause.message);
+        let status = story.status();
+        let ready = status.condition(ConditionType::Ready).expect("a condition");
+        assert!(ready.message.contains("connection refused"), "{}", ready.message);
+        story.hooks_measure(None);
+        story.settle();
+        assert_eq!((one(&story).reason.as_str(), one(&story).actor), ("HookRunning", Actor::Game));
     }
 }
 

@@ -187,11 +187,17 @@ fn ignored_fields_of_a_run_do_not_change_the_plan() {
     canary.settle().image("v2").settle();
     let time = |second| format!("2026-01-01T00:00:0{second}Z");
     let result = |count| json!([{"name": "webtest", "phase": "Running", "count": count}]);
+    let error = |count| {
+        let measurements = json!([{"phase": "Error", "message": "refused"}]);
+        json!([{"name": "webtest", "phase": "Running", "consecutiveError": count, "measurements": measurements}])
+    };
     let states = [
         json!(null),
         json!({"phase": "Pending"}),
         json!({"phase": "Running", "startedAt": time(1), "metricResults": result(0)}),
         json!({"phase": "Running", "startedAt": time(1), "metricResults": result(1), "message": "m"}),
+        json!({"phase": "Running", "startedAt": time(1), "metricResults": error(1)}),
+        json!({"phase": "Running", "startedAt": time(1), "metricResults": error(2)}),
         json!({"phase": "Successful", "startedAt": time(1), "finishedAt": time(2)}),
         json!({"phase": "Failed", "startedAt": time(1), "finishedAt": time(2)}),
         json!({"phase": "Failed", "startedAt": time(1), "finishedAt": time(3)}),
@@ -217,7 +223,7 @@ fn ignored_fields_of_a_run_do_not_change_the_plan() {
                 same_plans += 1;
             }
         }
-        assert_eq!(same_plans, 4, "three before the hook ends, and one after that");
+        assert_eq!(same_plans, 5, "four before the hook ends, and one after that");
     }
 }
 

@@ -7,6 +7,8 @@
 //! `bench sidecars` measures SidecarSets: `sidecars own` for pods of workloads, `sidecars inject` for pods of
 //! other controllers; a number after the name sets the number of pods.
 //! `bench view` measures the page of `kubectl game view` in Chromium; a number after the name sets the number of pods.
+//! `bench fleet` measures what 20,000 pods of many workloads cost, also at rest, and how soon they are in the operator's hands
+//! after it was killed; a number after the name sets the number of pods.
 //! `bench scale` measures what 10,000 pods cost. It takes an hour, so `make bench` does not include it. `scale set`
 //! and the like measure a part of that; a number after the name sets the number of pods.
 //!
@@ -17,6 +19,7 @@
 //! ends with an error.
 
 mod bare;
+mod fleet;
 mod guard;
 mod histogram;
 mod hooks;
@@ -93,11 +96,15 @@ async fn run(
             let pods = number.unwrap_or(scale::PODS);
             scale::measure(plane, subpart, pods).await?
         }
+        Some("fleet") => {
+            let pods = number.unwrap_or(fleet::PODS);
+            fleet::measure(plane, subpart, pods).await?.to_string()
+        }
         Some("view") => view::measure(plane, number.unwrap_or(view::PODS)).await?.to_string(),
         Some("sidecars") => sidecars::measure(plane, subpart, number).await?,
         Some(part) => {
             bail!(
-                "{part} is not one of deployments, sets, hooks, guard, leader, tenants, sidecars, scale, view"
+                "{part} is not one of deployments, sets, hooks, guard, leader, tenants, sidecars, scale, fleet, view"
             )
         }
         None => {

@@ -68,12 +68,18 @@ impl PodStates {
 impl Pods {
     /// Starts the watch.
     pub fn watch(client: Client, namespace: &str) -> Self {
+        Self::watch_selected(client, namespace, "")
+    }
+
+    /// Starts the watch of those with these labels.
+    pub fn watch_selected(client: Client, namespace: &str, labels: &str) -> Self {
         let states = Arc::new(Mutex::new(PodStates::default()));
         let (sender, changed) = watch::channel(());
         let api: Api<Pod> = Api::namespaced(client, namespace);
+        let config = watcher::Config::default().labels(labels);
         let shared = states.clone();
         let task = tokio::spawn(async move {
-            let events = watcher(api, watcher::Config::default());
+            let events = watcher(api, config);
             let followed = events.try_for_each(|event| {
                 follow(&shared, event);
                 sender.send_replace(());

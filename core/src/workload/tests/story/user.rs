@@ -2,6 +2,7 @@
 
 use super::kubelet::set_running;
 use super::*;
+use crate::api::{Measurement, MetricResult};
 
 impl<K: Planned + Serialize> Story<K> {
     /// The user (or an autoscaler) changes the spec.
@@ -70,6 +71,23 @@ impl<K: Planned + Serialize> Story<K> {
             }
         }
         ended
+    }
+
+    /// The last measurement of all running HookRuns ends in an error, or without one.
+    pub fn hooks_measure(&mut self, error: Option<&str>) {
+        for run in &mut self.world.runs {
+            let status = Arc::make_mut(run).status.get_or_insert_default();
+            status.phase = HookPhase::Running;
+            status.metric_results = vec![MetricResult {
+                consecutive_error: i32::from(error.is_some()),
+                measurements: vec![Measurement {
+                    phase: if error.is_some() { HookPhase::Error } else { HookPhase::Successful },
+                    message: error.map(str::to_owned),
+                    ..Measurement::default()
+                }],
+                ..MetricResult::default()
+            }];
+        }
     }
 
     /// Another client or a kubelet changes a pod.

@@ -38,6 +38,16 @@ impl Times {
         })
     }
 
+    /// Processor time per second, if this was used in `time`.
+    pub fn per(self, time: Duration) -> Self {
+        let share = |used: Duration| used.div_f64(time.as_secs_f64());
+        Self {
+            operator: share(self.operator),
+            controllers: share(self.controllers),
+            server: share(self.server),
+        }
+    }
+
     /// The processor time used since an earlier reading.
     pub fn since(self, earlier: Self) -> Self {
         Self {

@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use e2e::case::Case;
 use e2e::cluster::control_plane::ControlPlane;
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::Pod;
@@ -37,9 +38,7 @@ pub struct Measured {
 /// Measures pods: half of them have another controller, and the other half have none.
 pub async fn measure(plane: &'static ControlPlane, pods: usize) -> Result<Measured> {
     let (mut case, folder) = open(plane, "foreign").await?;
-    let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "other"}});
-    case.apply(owner).await?;
-    let owner = case.get("configmaps/other").await?["metadata"]["uid"].take();
+    let owner = owner(&case).await?;
     let api: Api<Pod> = Api::namespaced(plane.client(), &case.namespace);
     until_at_rest(&case).await?;
     let memory_empty = case.operator.memory()?;
@@ -65,6 +64,19 @@ pub async fn measure(plane: &'static ControlPlane, pods: usize) -> Result<Measur
         changes,
         processor,
     })
+}
+
+/// Creates pods of another controller in the namespace of a case.
+pub async fn create_controlled(case: &Case, pods: usize) -> Result<()> {
+    let owner = owner(case).await?;
+    create(&Api::namespaced(case.plane().client(), &case.namespace), 0..pods, Some(&owner)).await
+}
+
+/// The uid of an object that controls pods.
+async fn owner(case: &Case) -> Result<Value> {
+    let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "other"}});
+    case.apply(owner).await?;
+    Ok(case.get("configmaps/other").await?["metadata"]["uid"].take())
 }
 
 /// Creates pods that are never scheduled.
