@@ -22,6 +22,7 @@ use crate::sidecars::{log, remove, set};
 
 e2e::tests![
     a_killed_leader_is_replaced_when_its_lease_expires,
+    a_killed_leader_is_succeeded_by_its_restarted_container,
     a_terminated_leader_hands_over_immediately,
     only_the_lease_holder_writes,
     an_operator_without_access_to_a_kind_does_not_lead,
@@ -35,6 +36,8 @@ const RUNS: i64 = 2;
 const LEASE: Duration = Duration::from_secs(15);
 /// How often the leader renews the lease.
 const RENEWAL: Duration = Duration::from_secs(2);
+/// How long the last writes of a killed leader may be on their way.
+const GRACE: Duration = Duration::from_secs(5);
 
 async fn a_killed_leader_is_replaced_when_its_lease_expires(case: &mut Case) -> Result<()> {
     take_over(case, Exit::Killed, |run, duration, _| {
@@ -42,6 +45,29 @@ async fn a_killed_leader_is_replaced_when_its_lease_expires(case: &mut Case) -> 
         Ok(())
     })
     .await
+}
+
+/// The process that a kubelet starts after a crash finds the file of the one before it.
+async fn a_killed_leader_is_succeeded_by_its_restarted_container(case: &mut Case) -> Result<()> {
+    case.apply(Game::in_place(2)).await?;
+    case.until_settled(2).await?;
+    case.kill_operator().await?;
+    case.operator.start().await?;
+    case.scale(3).await?;
+    case.until_settled(3).await?;
+    let started = *case.operator.starts().last().context("not started")?;
+    let (before, after): (Vec<_>, Vec<_>) =
+        leases(case)?.into_iter().partition(|event| event.received < started);
+    let (renewed, acquired) = before.last().zip(after.first()).context("no writes of the lease")?;
+    ensure!(holder(renewed) != holder(acquired), "{acquired:?} is not of another process");
+    let waited = acquired.received.duration_since(started).unsigned_abs();
+    ensure!(waited >= GRACE, "acquired {waited:?} after the start");
+    let waited = acquired.received.duration_since(renewed.done).unsigned_abs();
+    ensure!(
+        waited < LEASE,
+        "acquired {waited:?} after the last renewal, when the lease had expired"
+    );
+    Ok(())
 }
 
 async fn a_terminated_leader_hands_over_immediately(case: &mut Case) -> Result<()> {
@@ -76,14 +102,18 @@ async fn take_over(
     for run in 1..=RUNS {
         let start = Timestamp::now();
         let duration = takeover(case, &mut standby, exit, 2 + run).await?;
-        let mut leases = case.plane().audit.writes(&case.namespace)?;
-        leases.retain(|event| {
-            event.resource() == "leases" && event.succeeded() && event.received > start
-        });
-        leases.sort_by_key(|event| event.received);
-        check(run, duration, leases)?;
+        let leases = leases(case)?.into_iter().filter(|event| event.received > start);
+        check(run, duration, leases.collect())?;
     }
     standby.terminate().await
+}
+
+/// The writes of leases, oldest first.
+fn leases(case: &Case) -> Result<Vec<Event>> {
+    let mut leases = case.plane().audit.writes(&case.namespace)?;
+    leases.retain(|event| event.resource() == "leases" && event.succeeded());
+    leases.sort_by_key(|event| event.received);
+    Ok(leases)
 }
 
 /// The holder of the lease that a write sets; empty if the write releases the lease.

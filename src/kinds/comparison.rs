@@ -17,6 +17,8 @@ use gamekeeper_core::causes::with_causes;
 
 /// How long a new leader waits for an event or bookmark before a kind is listed again.
 const BOOKMARK_WAIT: Duration = Duration::from_millis(200);
+/// How long a bookmark that was asked for may take before the kind is listed again.
+const MAX_BOOKMARK_WAIT: Duration = Duration::from_secs(5);
 /// How long a reconcile waits for an event or bookmark before a kind is listed again. The watch of an overloaded API
 /// server may lag by seconds for a while.
 const MAX_LAG: Duration = Duration::from_secs(5);
@@ -106,14 +108,20 @@ impl Cache {
         Ok(())
     }
 
-    /// Waits for an event or bookmark of this version, and lists the kind again if none has arrived after `lag`. Two
-    /// lists are at least `interval` apart.
+    /// Waits for an event or bookmark of this version. If none has arrived after `lag`, asks for a bookmark if the kind has many
+    /// objects, and otherwise lists the kind again. Two lists are at least `interval` apart.
     async fn reach_or_relist(&self, kind: Kind, version: u64, lag: Duration, interval: Duration) {
-        if timeout(lag, self.reach(kind, version)).await.is_err() {
-            tokio::select! {
-                () = self.reach(kind, version) => {}
-                () = self.relist(kind, interval) => {}
-            }
+        if timeout(lag, self.reach(kind, version)).await.is_ok() {
+            return;
+        }
+        if self.want_bookmark(kind, version)
+            && timeout(MAX_BOOKMARK_WAIT, self.reach(kind, version)).await.is_ok()
+        {
+            return;
+        }
+        tokio::select! {
+            () = self.reach(kind, version) => {}
+            () = self.relist(kind, interval) => {}
         }
     }
 }

@@ -435,6 +435,17 @@ impl Cache {
         reflector_of!(self, kind, reflector => reflector.reach(version).await);
     }
 
+    /// Asks for a bookmark of this version if the kind has so many objects that a list takes longer. Returns whether it does.
+    fn want_bookmark(&self, kind: Kind, version: u64) -> bool {
+        reflector_of!(self, kind, reflector => {
+            let is_large = reflector.store().len() > FEW_OBJECTS;
+            if is_large {
+                reflector.want_bookmark(version);
+            }
+            is_large
+        })
+    }
+
     /// Waits for a list that starts after the call, and at least `interval` after the last one.
     async fn relist(&self, kind: Kind, interval: Duration) {
         reflector_of!(self, kind, reflector => reflector.relist(interval).await);
@@ -449,6 +460,9 @@ impl Cache {
         })
     }
 }
+
+/// So many objects are listed faster than a bookmark arrives, which takes one to three seconds.
+const FEW_OBJECTS: usize = 2_000;
 
 /// Whether a kind is watched only once there is a SidecarSet.
 fn is_for_sets(kind: Kind) -> bool {

@@ -30,7 +30,7 @@ use crate::runtime::descriptors;
 use crate::runtime::fence::Fence;
 use crate::runtime::inbound;
 use crate::runtime::inbound::listen;
-use crate::runtime::lease::{Elector, LeaseTimes};
+use crate::runtime::lease::{Elector, LeaseTimes, Predecessor};
 use crate::runtime::memory::MemoryLimits;
 use crate::runtime::threads::OwnRuntime;
 use crate::webhook;
@@ -118,7 +118,7 @@ pub async fn run(options: Options) -> Result<(), RunError> {
             let (lease, fence) = (options.lease_name.clone(), Arc::clone(&fence));
             let times = LeaseTimes::of(options.lease_duration);
             let elector = Elector::new(client, namespace, lease, instance.clone(), fence, times);
-            Some(elector)
+            Some(elector.with_predecessor(predecessor(&options, &instance)))
         }
         false => None,
     };
@@ -267,6 +267,17 @@ fn stop_signal() -> std::io::Result<watch::Receiver<bool>> {
         sender.send_replace(true);
     });
     Ok(stop)
+}
+
+/// The process that ran in this container before, if there is a file that tells.
+fn predecessor(options: &Options, instance: &str) -> Option<Predecessor> {
+    let path = options.instance_file.as_ref()?;
+    let predecessor = Predecessor::replace(path, instance);
+    let predecessor = predecessor.inspect_err(|error| {
+        let path = path.display();
+        warn!(%path, %error, "cannot use the instance file; after a crash, the lease has to expire");
+    });
+    predecessor.ok()
 }
 
 /// A unique name for this process.

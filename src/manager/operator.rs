@@ -138,7 +138,7 @@ impl Operator {
     /// Runs the controllers until `stop`; with an elector, only while this process leads.
     pub(super) async fn run(
         mut self,
-        elector: Option<Elector>,
+        mut elector: Option<Elector>,
         stop: watch::Receiver<bool>,
     ) -> Result<(), RunError> {
         let mut background = std::mem::take(&mut self.background);
@@ -148,6 +148,7 @@ impl Operator {
                 biased;
                 _ = stopped.wait_for(|stop| *stop) => return Ok(()),
                 () = self.wait_until_synced() => {}
+                () = observe_only(elector.as_mut()) => {}
             }
             match elector {
                 Some(elector) => self.lead(elector, stop).await,
@@ -341,6 +342,14 @@ impl Operator {
             std::future::ready(Requeue::Settled(None))
         };
         work(Arc::clone(&self.hook_templates), stop, report).await;
+    }
+}
+
+/// Observes the lease, if there is one, until the caches are synced.
+async fn observe_only(elector: Option<&mut Elector>) {
+    match elector {
+        Some(elector) => elector.observe_only().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::io::IsTerminal;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Args, ValueEnum};
@@ -39,6 +40,10 @@ pub struct Options {
         value_parser = lease_duration
     )]
     pub lease_duration: Duration,
+    /// File that outlives the process, but not its pod or machine. A process that was killed is then replaced before its
+    /// lease expires, because the next one learns from the file that it has ended; never share it.
+    #[arg(long, env = "GAMEKEEPER_INSTANCE_FILE", value_name = "PATH")]
+    pub instance_file: Option<PathBuf>,
     /// Work in this namespace only; in all namespaces when absent.
     #[arg(long, env = "GAMEKEEPER_NAMESPACE")]
     pub namespace: Option<String>,

@@ -5,11 +5,14 @@
 //! win. The leader stops writing some time before others may take the lease: see [`Fence`].
 //!
 //! A candidate watches the lease, so that it knows immediately when the lease is released, and exactly when it
-//! expires. A process that has lost the lease exits: its caches and plans may be older than another leader's writes.
+//! expires. A process whose [`Predecessor`] in the same container was killed acquires its lease sooner, because that process
+//! is known to have ended. A process that has lost the lease exits: its caches and plans may be older than another leader's writes.
 
+mod predecessor;
 mod record;
 mod times;
 
+use std::future::pending;
 use std::sync::Arc;
 
 use futures::StreamExt;
@@ -19,6 +22,7 @@ use kube::{Api, Client};
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tracing::{debug, info, warn};
 
+pub(crate) use self::predecessor::Predecessor;
 use self::record::{LeaseAction, Record, acquired};
 pub(crate) use self::times::{LeaseTimes, MAX_LEASE_DURATION, MIN_LEASE_DURATION};
 use super::fence::Fence;
@@ -37,6 +41,7 @@ pub(crate) struct Elector {
     name: String,
     identity: String,
     fence: Arc<Fence>,
+    predecessor: Option<Predecessor>,
     /// The lease as last observed.
     observed: Option<Record>,
     /// Whether the lease may have changed since it was observed: a write failed, or got no response.
@@ -67,6 +72,7 @@ impl Elector {
             name,
             identity,
             fence,
+            predecessor: None,
             observed: None,
             is_stale: true,
             renewed: Instant::now(),
@@ -74,6 +80,25 @@ impl Elector {
         }
     }
 
+    /// Does not wait for the lease of a process that has ended.
+    pub(crate) fn with_predecessor(self, predecessor: Option<Predecessor>) -> Self {
+        Self { predecessor, ..self }
+    }
+
+    /// Observes the lease without acquiring it. A process that does so while it fills its caches need not wait for the expiry
+    /// of an abandoned lease afterwards.
+    pub(crate) async fn observe_only(&mut self) {
+        loop {
+            match self.read().await {
+                Ok(()) if self.action() != LeaseAction::Wait => pending().await,
+                Ok(()) => {}
+                Err(error) => debug!(error = %with_causes(&error), "cannot read the lease yet"),
+            }
+            self.wait_for_next_attempt().await;
+        }
+    }
+
+    /// Acquires the lease, as soon as no other process holds it.
     pub(crate) async fn acquire(&mut self) {
         info!(identity = self.identity, "waiting for the lease");
         loop {
@@ -193,7 +218,13 @@ impl Elector {
     }
 
     fn observe(&mut self, lease: Lease) {
-        self.observed = Some(Record::new(lease, self.observed.as_ref(), self.times));
+        let mut record = Record::new(lease, self.observed.as_ref(), self.times);
+        if let Some(predecessor) = &self.predecessor
+            && record.holder() == Some(&predecessor.identity)
+        {
+            record.expires_by(predecessor.ended + self.times.grace());
+        }
+        self.observed = Some(record);
     }
 
     async fn write(&mut self, mut lease: Lease) -> Result<(), kube::Error> {

@@ -1,13 +1,13 @@
 //! The reflector of one kind: fed by one watch and shared by all readers. It also records the progress of the watch,
 //! and which objects cannot be decoded or kept.
 
+mod wanted;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::Instant;
 
 use super::control::Control;
 use super::memory::MemoryUse;
@@ -76,6 +76,8 @@ pub(crate) struct Reflector<T> {
     last_event: Mutex<Instant>,
     /// The number of the list that callers wait for.
     wanted: watch::Sender<u64>,
+    /// The version that callers wait for a bookmark of.
+    wanted_bookmark: watch::Sender<u64>,
     /// The namespaces to list again.
     namespaces: watch::Sender<BTreeSet<String>>,
     memory: Arc<MemoryUse>,
@@ -89,6 +91,7 @@ impl<T> Default for Reflector<T> {
             progress: watch::Sender::default(),
             last_event: Mutex::new(Instant::now()),
             wanted: watch::Sender::default(),
+            wanted_bookmark: watch::Sender::default(),
             namespaces: watch::Sender::default(),
             memory: Arc::default(),
         }
@@ -99,15 +102,6 @@ impl<T: Cached> Reflector<T> {
     /// An empty reflector whose objects count toward this memory.
     pub(crate) fn counting(memory: &Arc<MemoryUse>) -> Arc<Self> {
         Arc::new(Self { memory: Arc::clone(memory), ..Self::default() })
-    }
-
-    /// Lists some namespaces again, each on its own: the watch has dropped some of their objects.
-    pub(crate) fn list_namespaces(&self, namespaces: impl IntoIterator<Item = String>) {
-        self.namespaces.send_if_modified(|wanted| {
-            let before = wanted.len();
-            wanted.extend(namespaces);
-            wanted.len() > before
-        });
     }
 
     /// The number of the list that callers wait for, and the namespaces to list again.
@@ -160,44 +154,6 @@ impl<T: Cached> Reflector<T> {
         let _ = self.progress().wait_for(reached).await;
     }
 
-    /// Waits for the end of a list that starts after the call, and at least `interval` after the start of the
-    /// previous list. A list in progress is completed first. Callers that wait at the same time share a list.
-    pub(crate) async fn relist(&self, interval: Duration) {
-        let mut progress = self.progress();
-        let current = *progress.borrow_and_update();
-        let next = current.started + 1;
-        let request = async {
-            if let Some(last) = current.started_at {
-                sleep_until(last + interval).await;
-            }
-            self.wanted.send_if_modified(|wanted| {
-                let is_later = next > *wanted;
-                *wanted = next.max(*wanted);
-                is_later
-            });
-            pending::<()>().await
-        };
-        tokio::select! {
-            () = request => {}
-            _ = progress.wait_for(|progress| progress.listed >= next) => {}
-        }
-    }
-
-    /// Returns when a caller waits for a list that has not started, and no other list is in
-    /// progress.
-    async fn until_list_is_due(&self) {
-        let (mut progress, mut wanted) = (self.progress(), self.wanted.subscribe());
-        loop {
-            let is_due = |wanted: &u64| *wanted > self.progress.borrow().started;
-            // Cannot fail, because self holds the senders.
-            let _ = wanted.wait_for(is_due).await;
-            let _ = progress.wait_for(|progress| progress.listed == progress.started).await;
-            if is_due(&wanted.borrow()) {
-                return;
-            }
-        }
-    }
-
     /// Feeds the reflector a whole list.
     #[cfg(test)]
     pub(crate) fn show(&self, version: u64, objects: Vec<T>) {
@@ -226,75 +182,17 @@ impl<T: Cached> Reflector<T> {
     {
         let feed = Mutex::new(Feed::new(&self, convert, route));
         let until_list_is_due = || self.until_list_is_due();
+        let until_bookmark_is_due = || self.until_bookmark_is_due();
         let apply = |change: Change<Object<'_>>| lock(&feed).apply(change);
-        let watching = super::watch::watch(source.clone(), until_list_is_due, apply);
+        let watching =
+            super::watch::watch(source.clone(), until_list_is_due, until_bookmark_is_due, apply);
         tokio::join!(watching, self.list_wanted_namespaces(&source, &feed));
-    }
-
-    /// Lists namespaces as they are wanted, beside the watch.
-    async fn list_wanted_namespaces<C, R>(&self, source: &Source, feed: &Mutex<Feed<'_, T, C, R>>)
-    where
-        C: FnMut(Option<&T>, Origin, &Identity, Object<'_>) -> Result<Option<T>, DecodeError>
-            + Send,
-        R: Fn(&Routed<T>) + Send,
-    {
-        let mut wanted = self.namespaces.subscribe();
-        let mut recent: HashMap<String, Instant> = HashMap::new();
-        while wanted.wait_for(|wanted| !wanted.is_empty()).await.is_ok() {
-            let started = self.until_listed().await;
-            recent.retain(|_, at| at.elapsed() < NAMESPACE_INTERVAL);
-            let Some(namespace) = self.take_namespace(&recent) else {
-                sleep(RETRY_INTERVAL).await;
-                continue;
-            };
-            recent.insert(namespace.clone(), Instant::now());
-            lock(feed).deleted = Some(HashSet::new());
-            let apply =
-                |identity: Identity, object: Object<'_>| lock(feed).apply_older(&identity, object);
-            let listed = source.list_namespace(&namespace, apply).await;
-            lock(feed).deleted = None;
-            // A list of everything that has started meanwhile has not applied what this one contained.
-            let is_disturbed = self.progress.borrow().started != started;
-            if let Err(error) = &listed {
-                log_limited!(warn, namespace, %error, "cannot list the objects of a namespace");
-            }
-            if listed.is_err() || is_disturbed {
-                recent.remove(&namespace);
-                self.list_namespaces([namespace]);
-                sleep(RETRY_INTERVAL).await;
-            }
-        }
-    }
-
-    /// Takes a namespace that is to be listed and was not listed recently.
-    fn take_namespace(&self, recent: &HashMap<String, Instant>) -> Option<String> {
-        let mut next = None;
-        self.namespaces.send_if_modified(|wanted| {
-            let mut due = wanted.iter().filter(|it| !recent.contains_key(*it));
-            next = due.next().cloned();
-            next.as_ref().is_some_and(|it| wanted.remove(it))
-        });
-        next
-    }
-
-    /// Waits until no list of everything is in progress. Returns the number of the last one.
-    async fn until_listed(&self) -> u64 {
-        let mut progress = self.progress();
-        let is_listed = |it: &WatchProgress| it.listed > 0 && it.listed == it.started;
-        // Cannot fail, because self holds the sender.
-        let listed = progress.wait_for(is_listed).await;
-        listed.map_or(0, |it| it.started)
     }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
-
-/// The shortest time between two lists of one namespace, because a tenant may cause them.
-const NAMESPACE_INTERVAL: Duration = Duration::from_secs(60);
-/// The interval at which the list of a namespace is tried again.
-const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Why an object cannot be decoded.
 pub(super) type DecodeError = serde_json::Error;

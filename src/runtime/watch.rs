@@ -30,6 +30,8 @@ use gamekeeper_core::causes::with_causes;
 
 /// Seconds after which the server ends a watch, which is then resumed.
 const WATCH_SECONDS: u64 = 290;
+/// The shortest watch that ends with a bookmark: a server sends one two seconds before it ends a watch.
+const BOOKMARK_SECONDS: u64 = 3;
 /// The timeout of a watch without events. The server should have ended the watch by then.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(WATCH_SECONDS + 10);
 /// The timeout of a response's head, of a page of a list, and of a streamed list without progress. An
@@ -179,22 +181,30 @@ impl WatchError {
     }
 }
 
-/// Watches forever. Relists when `until_list_is_due` returns.
-pub(super) async fn watch<F: Future<Output = ()>>(
+/// Watches forever. Relists when `until_list_is_due` returns. When `until_bookmark_is_due` returns, resumes with a watch
+/// that ends soon, and therefore with a bookmark.
+pub(super) async fn watch<F: Future<Output = ()>, G: Future<Output = ()>>(
     mut source: Source,
     until_list_is_due: impl Fn() -> F,
+    until_bookmark_is_due: impl Fn() -> G,
     mut pass_on: impl FnMut(Change<Object<'_>>),
 ) {
     let mut position: Option<String> = None;
     let mut backoff = MIN_BACKOFF;
+    let mut next_seconds = WATCH_SECONDS;
     loop {
+        let seconds = std::mem::replace(&mut next_seconds, WATCH_SECONDS);
         let started = Instant::now();
         let start_position = position.clone();
         let result = tokio::select! {
             biased;
-            result = source.follow(&mut position, &mut pass_on) => result,
+            result = source.follow(&mut position, seconds, &mut pass_on) => result,
             () = until_list_is_due() => {
                 position = None;
+                continue;
+            }
+            () = until_bookmark_is_due(), if seconds == WATCH_SECONDS => {
+                next_seconds = BOOKMARK_SECONDS;
                 continue;
             }
         };
@@ -224,10 +234,11 @@ pub(super) async fn watch<F: Future<Output = ()>>(
 }
 
 impl Source {
-    /// Runs one watch, from the position if there is one, or else from a list.
+    /// Runs one watch for this time, from the position if there is one, or else from a list.
     async fn follow(
         &self,
         position: &mut Option<String>,
+        seconds: u64,
         pass_on: &mut impl FnMut(Change<Object<'_>>),
     ) -> Result<(), WatchError> {
         if position.is_none() && !self.streaming {
@@ -237,8 +248,7 @@ impl Source {
             Some(version) => format!("resourceVersion={version}"),
             None => "sendInitialEvents=true&resourceVersionMatch=NotOlderThan".to_owned(),
         };
-        let query =
-            format!("watch=1&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&{start}");
+        let query = format!("watch=1&allowWatchBookmarks=true&timeoutSeconds={seconds}&{start}");
         let listing = position.is_none();
         if listing {
             pass_on(Change::ListBegin);

@@ -16,6 +16,7 @@
      effect beside its flag. */}}
 {{- define "gamekeeper.checkFlags" -}}
 {{- $values := dict
+  "--instance-file" ""
   "--listen" "metrics.port"
   "--log-format" "log.format"
   "--log-level" "log.level"
@@ -39,7 +40,7 @@
 {{- range .Values.extraArgs }}
 {{- $flag := regexFind "^--[a-z-]+" . }}
 {{- if hasKey $values $flag }}
-{{- fail (printf "extraArgs: the chart sets %s itself: use the value %s" $flag (get $values $flag)) }}
+{{- fail (printf "extraArgs: the chart sets %s itself%s" $flag (get $values $flag | empty | ternary "" (printf ": use the value %s" (get $values $flag)))) }}
 {{- end }}
 {{- if and $flag (hasKey $seen $flag) }}
 {{- fail (printf "extraArgs: %s is there twice" $flag) }}
@@ -49,7 +50,7 @@
 {{- range .Values.extraEnv }}
 {{- $flag := printf "--%s" (trimPrefix "GAMEKEEPER_" .name | lower | replace "_" "-") }}
 {{- if and (hasPrefix "GAMEKEEPER_" .name) (hasKey $values $flag) }}
-{{- fail (printf "extraEnv: %s has no effect: use the value %s" .name (get $values $flag)) }}
+{{- fail (printf "extraEnv: %s has no effect%s" .name (get $values $flag | empty | ternary "" (printf ": use the value %s" (get $values $flag)))) }}
 {{- end }}
 {{- end }}
 {{- end }}

@@ -131,6 +131,7 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "gamekeeper.serviceAcc
 - --log-level={{ .Values.log.level }}
 - --lease-name={{ include "gamekeeper.fullname" . }}
 - --lease-duration={{ .Values.lease.durationSeconds }}s
+- --instance-file=/run/gamekeeper/instance
 {{- with .Values.watchNamespace }}
 - --namespace={{ . }}
 {{- end }}

@@ -1,7 +1,5 @@
 //! The rules of leader election, without a client: the contents of a Lease, and how long it has been unchanged.
 
-use std::time::Duration;
-
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
@@ -26,8 +24,8 @@ pub(super) struct Record {
     lease: Lease,
     /// Since when it has been unchanged, on the candidate's own clock.
     since: Instant,
-    /// How long it may be unchanged.
-    lasts: Duration,
+    /// When it expires, unless it changes.
+    expiry: Instant,
 }
 
 impl Record {
@@ -36,7 +34,17 @@ impl Record {
         let since = same.map_or_else(Instant::now, |it| it.since);
         let spec = lease.spec.as_ref();
         let lasts = times.expiry_of(spec.and_then(|it| it.lease_duration_seconds));
-        Self { lease, since, lasts }
+        Self { lease, since, expiry: since + lasts }
+    }
+
+    /// Who holds it.
+    pub(super) fn holder(&self) -> Option<&str> {
+        self.lease.spec.as_ref()?.holder_identity.as_deref()
+    }
+
+    /// Makes it expire at this time, if that is earlier: its holder has ended.
+    pub(super) fn expires_by(&mut self, time: Instant) {
+        self.expiry = self.expiry.min(time);
     }
 
     /// Records that the lease was deleted. Its spec still counts, because the holder may not know of the deletion.
@@ -51,12 +59,11 @@ impl Record {
 
     /// When it expires, unless it changes.
     pub(super) fn expiry(&self) -> Instant {
-        self.since + self.lasts
+        self.expiry
     }
 
     pub(super) fn action(&self, identity: &str) -> LeaseAction {
-        let spec = self.lease.spec.as_ref();
-        match spec.and_then(|spec| spec.holder_identity.as_deref()) {
+        match self.holder() {
             Some(holder) if holder == identity => LeaseAction::Renew,
             None | Some("") => LeaseAction::Acquire,
             Some(_) if Instant::now() >= self.expiry() => LeaseAction::Acquire,

@@ -363,3 +363,49 @@ async fn a_candidate_waits_for_the_duration_of_the_holder_if_that_is_longer() {
         assert!(!a.fence.is_open(), "the old leader stopped before that");
     }
 }
+
+/// Another process in the place of one that has ended.
+fn successor_of(server: &Server, predecessor: &str, name: &str) -> Candidate {
+    let file = std::env::temp_dir().join(format!("instance-of-{name}-{}", std::process::id()));
+    std::fs::write(&file, predecessor).unwrap();
+    let predecessor = Predecessor::replace(&file, name).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    let Candidate { elector, fence, cut_off } = candidate(server, name);
+    Candidate { elector: elector.with_predecessor(Some(predecessor)), fence, cut_off }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_successor_of_a_killed_leader_waits_only_for_its_last_writes() {
+    let server = Server::default();
+    let mut killed = candidate(&server, "killed");
+    killed.elector.acquire().await;
+    drop(killed);
+    let mut next = successor_of(&server, "killed", "next");
+    let began = Instant::now();
+    next.elector.acquire().await;
+    assert_eq!(began.elapsed(), LEASE_DURATION - RENEW_DEADLINE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lease_of_a_process_that_is_not_known_to_have_ended_expires() {
+    let server = Server::default();
+    let mut leader = candidate(&server, "leader");
+    leader.elector.acquire().await;
+    let mut other = successor_of(&server, "killed", "other");
+    let began = Instant::now();
+    other.elector.acquire().await;
+    assert_eq!(began.elapsed(), LEASE_DURATION);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_expires_while_the_caches_are_filled() {
+    let server = Server::default();
+    let (mut a, mut b) = (candidate(&server, "a"), candidate(&server, "b"));
+    a.elector.acquire().await;
+    let began = Instant::now();
+    let fill = timeout(LEASE_DURATION + RETRY_PERIOD, b.elector.observe_only());
+    assert!(fill.await.is_err());
+    assert!(!b.fence.is_open(), "it only observes");
+    b.elector.acquire().await;
+    assert_eq!(began.elapsed(), LEASE_DURATION + RETRY_PERIOD);
+}

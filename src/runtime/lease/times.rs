@@ -27,6 +27,11 @@ impl LeaseTimes {
         self.0 * 2 / 3
     }
 
+    /// How long a write may be on its way after its process has stopped writing, before another one takes over.
+    pub(super) fn grace(self) -> Duration {
+        self.0 - self.renew_deadline()
+    }
+
     /// The pause between attempts.
     pub(super) fn retry_period(self) -> Duration {
         self.0 * 2 / 15

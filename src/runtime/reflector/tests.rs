@@ -2,12 +2,16 @@
 
 use std::cell::RefCell;
 use std::convert::Infallible;
+use std::future::pending;
+use std::time::Duration;
 
 use http::{Request, Response};
 use kube::Client;
 use kube::client::Body;
+use tokio::time::sleep;
 use tower::service_fn;
 
+use super::wanted::NAMESPACE_INTERVAL;
 use super::*;
 use crate::runtime::memory::MemoryLimits;
 use crate::runtime::store::Head;
@@ -273,6 +277,26 @@ async fn callers_share_the_next_list_and_do_not_interrupt_the_current_one() {
     end();
     assert!(first.now_or_never().is_some() && second.now_or_never().is_some());
     assert!(reflector.until_list_is_due().now_or_never().is_none(), "one list served both callers");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bookmark_is_due_until_its_version_is_reached_but_not_during_a_list() {
+    use futures::FutureExt;
+    let reflector = Reflector::<Thing>::default();
+    let is_due = || reflector.until_bookmark_is_due().now_or_never().is_some();
+    reflector.want_bookmark(5);
+    assert!(!is_due(), "nothing was listed yet");
+    reflector.show(3, Vec::new());
+    assert!(is_due());
+    reflector.want_bookmark(4);
+    feed(&reflector, vec![Change::Bookmark(4)]);
+    assert!(is_due());
+    feed(&reflector, vec![Change::ListBegin]);
+    assert!(!is_due());
+    reflector.show(4, Vec::new());
+    assert!(is_due());
+    feed(&reflector, vec![Change::Bookmark(5)]);
+    assert!(!is_due());
 }
 
 #[test]

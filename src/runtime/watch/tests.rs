@@ -110,7 +110,7 @@ async fn an_incomplete_line_is_not_an_event() {
     assert!(!next_line(&mut stream, &mut line, SILENCE_TIMEOUT).await.unwrap());
 }
 
-/// A server that responds to each request with the next item of its script: a code and lines.
+/// A server that responds to each request with the next item of its script: a code, 0 for no response, and lines.
 fn scripted(script: Vec<(u16, Vec<String>)>) -> (Source, Arc<Mutex<Vec<String>>>) {
     let requests = Arc::new(Mutex::new(Vec::new()));
     let service = service_fn({
@@ -118,7 +118,7 @@ fn scripted(script: Vec<(u16, Vec<String>)>) -> (Source, Arc<Mutex<Vec<String>>>
         move |request: Request<Body>| {
             let mut requests = requests.lock().unwrap();
             let query = request.uri().query().unwrap_or_default().to_owned();
-            let response = script.get(requests.len()).cloned();
+            let response = script.get(requests.len()).cloned().filter(|(code, _)| *code != 0);
             requests.push(query);
             async move {
                 let Some((code, lines)) = response else {
@@ -159,7 +159,7 @@ async fn followed(source: Source) -> Vec<String> {
         changes.push(text.trim_end_matches(" 0").to_owned());
     };
     let limit = Duration::from_secs(60);
-    let _ = timeout(limit, watch(source, std::future::pending, record)).await;
+    let _ = timeout(limit, watch(source, std::future::pending, std::future::pending, record)).await;
     changes
 }
 
@@ -181,6 +181,48 @@ async fn an_interrupted_watch_is_resumed_and_an_expired_one_relists() {
     for (query, start) in requests.iter().zip(starts) {
         assert!(query.contains(start), "{query}");
         assert!(!query.contains("resourceVersion=0"), "{query}");
+    }
+}
+
+/// In a quiet cluster, the next bookmark of a long watch may be a minute away.
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_needs_a_bookmark_is_resumed_for_three_seconds() {
+    let bookmark = r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"9"}}}"#;
+    let (source, requests) = scripted(vec![
+        (200, vec![list_end(2)]),
+        (0, vec![]),
+        (200, vec![line("ADDED", "a", 3), format!("{bookmark}\n")]),
+    ]);
+    let (wanted, reached) = (tokio::sync::Notify::new(), Mutex::new(Vec::new()));
+    let follow = watch(
+        source,
+        std::future::pending,
+        || wanted.notified(),
+        |change| {
+            reached.lock().unwrap().push(text(&change));
+        },
+    );
+    let want = async {
+        sleep(Duration::from_secs(1)).await;
+        wanted.notify_one();
+        sleep(Duration::from_secs(20)).await;
+    };
+    tokio::select! {
+        () = follow => {}
+        () = want => {}
+    }
+    assert_eq!(*reached.lock().unwrap(), ["begin", "end 2", "applied a 0", "bookmark 9"]);
+    let expected = [
+        (290, "sendInitialEvents=true"),
+        (290, "resourceVersion=2"),
+        (3, "resourceVersion=2"),
+        (290, "resourceVersion=9"),
+    ];
+    let requests = requests.lock().unwrap();
+    assert_eq!(requests.len(), expected.len());
+    for (query, (seconds, start)) in requests.iter().zip(expected) {
+        let is_expected = query.contains(&format!("timeoutSeconds={seconds}&{start}"));
+        assert!(is_expected, "{query}");
     }
 }
 
@@ -251,7 +293,7 @@ async fn requests_without_a_response_time_out_and_are_repeated() {
         };
         assert!(timeout(2 * RESPONSE_TIMEOUT, source.newest()).await.unwrap().is_err());
         let limit = Duration::from_secs(100);
-        let followed = watch(source, std::future::pending, |_| {});
+        let followed = watch(source, std::future::pending, std::future::pending, |_| {});
         let _ = timeout(limit, followed).await;
         assert_eq!(*requests.lock().unwrap(), 1 + 4, "streaming: {streaming}");
     }
@@ -339,7 +381,7 @@ async fn the_pauses_between_attempts_to_watch_have_jitter() {
         metadata_only: false,
         streaming: false,
     };
-    let followed = watch(source, std::future::pending, |_| {});
+    let followed = watch(source, std::future::pending, std::future::pending, |_| {});
     let _ = timeout(Duration::from_secs(60), followed).await;
     let attempts = attempts.lock().unwrap();
     let pauses: Vec<Duration> = attempts.windows(2).map(|it| it[1] - it[0]).collect();

@@ -283,6 +283,7 @@ impl Operator {
         let webhook = format!("--webhook-listen={}", listen(webhook_port));
         let args = self.args.iter().map(String::as_str);
         let args = args.filter(|arg| !arg.starts_with("--listen=[::]:"));
+        let args = args.filter(|arg| !arg.starts_with("--instance-file="));
         let args = args.map(|arg| match arg.starts_with("--webhook-listen=[::]:") {
             true => webhook.as_str(),
             false => arg,
@@ -292,6 +293,7 @@ impl Operator {
             .args(args)
             .args(["--listen", &listen(port).to_string()])
             .arg(format!("--leader-elect={}", self.leader_election))
+            .arg(format!("--instance-file={}", self.log.with_extension("instance").display()))
             .env("KUBECONFIG", &self.kubeconfig)
             // Simulated pods and hook servers have loopback addresses.
             .env("GAMEKEEPER_HOOK_ALLOW_LOOPBACK", "true")

@@ -3,6 +3,7 @@
 //! watches cost the API server; an update of one workload among all others; /metrics; and how soon it is ready and acts
 //! after kill -9, and after a takeover by the standby. `fleet foreign` adds twice as many pods of another controller.
 
+mod nodes;
 mod report;
 mod restart;
 
@@ -18,14 +19,14 @@ use tokio::time::sleep;
 use self::report::{Measured, Rest, Tenth, Update};
 use crate::pods::Pods;
 use crate::scale::figures::Times;
-use crate::scale::{foreign, open, until_at_rest};
+use crate::scale::{foreign, until_at_rest};
 
 /// The default number of pods.
 pub const PODS: usize = 20_000;
 /// The number of pods of each workload, in a fleet of at least ten times as many.
 const PER_WORKLOAD: usize = 1_000;
-/// The number of nodes, besides those that every cluster of the tests has.
-const NODES: usize = 200;
+/// All pods are in one namespace, which has room for 30,000 by default.
+const ROOM_IN_NAMESPACE: &str = "--cache-namespace-mib=320";
 /// How long the operator is observed at rest between two tenths, to subtract what it takes then.
 const SHORT_REST: Duration = Duration::from_secs(10);
 /// How long it is observed at rest, once all pods are ready.
@@ -47,8 +48,11 @@ pub async fn measure(
 ) -> Result<Measured> {
     ensure!(part.is_none_or(|it| it == "foreign"), "fleet has the part foreign");
     ensure!(size >= 10 && size.is_multiple_of(10), "not a multiple of ten: {size}");
-    plane.apply(&(0..NODES).map(node).collect::<Vec<_>>()).await?;
-    let (case, folder) = open(plane, "fleet").await?;
+    let _heartbeats = nodes::create(plane).await?;
+    let folder = std::env::temp_dir().join(format!("bench-fleet-{}", std::process::id()));
+    let mut case = Case::prepare(plane, "bench-fleet", &folder).await?;
+    case.operator.add_args(vec![ROOM_IN_NAMESPACE.to_owned()]);
+    case.operator.start().await?;
     let foreign = if part.is_some() { 2 * size } else { 0 };
     if foreign > 0 {
         eprintln!("{foreign} pods of another controller");
@@ -167,14 +171,4 @@ impl Fleet {
 
 fn workload(number: usize) -> String {
     format!("fleet-{number:04}")
-}
-
-/// A node whose pods have addresses that no other node uses.
-fn node(number: usize) -> Value {
-    let name = format!("fleet-{number:03}");
-    json!({
-        "apiVersion": "v1", "kind": "Node",
-        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
-        "spec": {"podCIDR": format!("127.{}.0.0/16", number + 20)},
-    })
 }

@@ -50,6 +50,7 @@ impl Fleet {
     /// pod.
     pub(super) async fn takeovers(&mut self) -> Result<Vec<Duration>> {
         let mut standby = self.case.prepare_operator("standby").await?;
+        standby.add_args(vec![super::ROOM_IN_NAMESPACE.to_owned()]);
         let mut times = Vec::new();
         for run in 1..=RUNS {
             eprintln!("takeover {run} of {RUNS}");
