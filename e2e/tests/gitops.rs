@@ -1,5 +1,5 @@
-//! Other tools: the actions of Argo CD, what syncs do to fields that others write, kustomize, and plugins of k9s. Argo CD's health checks
-//! run in the tests of kstatus.
+//! Other tools: the actions of Argo CD, what syncs do to fields that others write, and kustomize. Argo CD's health checks run in
+//! the tests of kstatus.
 
 use std::path::Path;
 
@@ -22,7 +22,6 @@ e2e::tests![
     a_replacement_does_not_end_a_pause,
     the_scripts_pass_the_tests_of_argo_cd,
     kustomize_changes_names_replicas_and_images,
-    k9s_runs_commands_that_the_plugin_has,
 ];
 
 async fn get(case: &Case, name: &str) -> Result<Value> {
@@ -271,40 +270,6 @@ async fn kustomize_changes_names_replicas_and_images(case: &mut Case) -> Result<
     view.ensure(view.text(hook) == "test-plaza-is-empty")?;
     let settings = view.text("/spec/template/spec/containers/0/envFrom/0/configMapRef/name");
     case.kubectl(&["get", "configmap", settings]).await?;
-    Ok(())
-}
-
-/// Runs the commands of k9s' plugins as k9s would, with dry runs in place of changes.
-async fn k9s_runs_commands_that_the_plugin_has(case: &mut Case) -> Result<()> {
-    let steps = json!([{"partition": 1}, {"pause": {"duration": 600}}]);
-    case.apply(Game::in_place(2).steps(steps)).await?;
-    case.until_settled(2).await?;
-    case.set_image("game:v2").await?;
-    case.until("paused at step 1", |view| is_paused_at(view, 1)).await?;
-    let context = case.kubectl(&["config", "current-context"]).await?;
-    let workload = case.workload();
-    let (kind, name) = workload.split_once('/').context("not KIND/NAME")?;
-    let text = std::fs::read_to_string(repository().join("kubectl-game/k9s/plugins.yaml"))?;
-    let file: Value = serde_yaml_ng::from_str(&text)?;
-    let plugins = file["plugins"].as_object().context("no plugins")?;
-    ensure!(plugins.len() > 4, "{plugins:#?}");
-    for (plugin, settings) in plugins {
-        let mut arguments = Vec::new();
-        for argument in list(&settings["args"])?.iter().skip(1) {
-            let argument = path(argument)?.replace("$RESOURCE_NAME", &format!("{kind}s"));
-            let argument = argument.replace("$NAMESPACE", &case.namespace);
-            let argument = argument.replace("$CONTEXT", context.trim());
-            arguments.push(argument.replace("$NAME", name));
-        }
-        if settings["confirm"] == true {
-            arguments.push("--dry-run".to_owned());
-        }
-        arguments.retain(|it| it != "--watch");
-        let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let output = case.game(&words).await?;
-        let is_done = output.code == 0 || output.stderr.contains("nothing to retry");
-        ensure!(settings["command"] == "kubectl" && is_done, "{plugin}: {output:?}");
-    }
     Ok(())
 }
 

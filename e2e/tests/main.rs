@@ -38,6 +38,7 @@ mod hook_servers;
 mod hot_patch;
 mod in_place;
 mod indexes;
+mod k9s;
 mod kstatus;
 mod kubectl;
 mod kubelet;
@@ -158,6 +159,7 @@ fn main() -> anyhow::Result<ExitCode> {
         stateful_identity::tests(),
         unreadable::tests(),
         revisions::tests(),
+        k9s::tests(),
         kstatus::tests(),
         kubectl::tests(),
         process::tests(),
