@@ -111,11 +111,8 @@ impl Cache {
     /// Waits for an event or bookmark of this version. If none has arrived after `lag`, asks for a bookmark if the kind has many
     /// objects, and otherwise lists the kind again. Two lists are at least `interval` apart.
     async fn reach_or_relist(&self, kind: Kind, version: u64, lag: Duration, interval: Duration) {
-        if timeout(lag, self.reach(kind, version)).await.is_ok() {
-            return;
-        }
-        if self.want_bookmark(kind, version)
-            && timeout(MAX_BOOKMARK_WAIT, self.reach(kind, version)).await.is_ok()
+        if timeout(lag, self.reach(kind, version)).await.is_ok()
+            || self.reach_by_bookmark(kind, version, MAX_BOOKMARK_WAIT).await
         {
             return;
         }

@@ -435,14 +435,12 @@ impl Cache {
         reflector_of!(self, kind, reflector => reflector.reach(version).await);
     }
 
-    /// Asks for a bookmark of this version if the kind has so many objects that a list takes longer. Returns whether it does.
-    fn want_bookmark(&self, kind: Kind, version: u64) -> bool {
+    /// Whether a version was reached by a bookmark within `limit`. None is asked for if the kind has so few objects that a
+    /// list is faster.
+    async fn reach_by_bookmark(&self, kind: Kind, version: u64, limit: Duration) -> bool {
         reflector_of!(self, kind, reflector => {
             let is_large = reflector.store().len() > FEW_OBJECTS;
-            if is_large {
-                reflector.want_bookmark(version);
-            }
-            is_large
+            is_large && reflector.reach_by_bookmark(version, limit).await
         })
     }
 

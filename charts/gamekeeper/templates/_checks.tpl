@@ -12,6 +12,11 @@
 {{- include "gamekeeper.checkFlags" . }}
 {{- end }}
 
+{{/* The end of an error that names the value to use, if there is one. */}}
+{{- define "gamekeeper.useValue" -}}
+{{- with . }}: use the value {{ . }}{{ end -}}
+{{- end }}
+
 {{/* Refuses arguments and variables for which there is a value: the operator accepts each flag once, and a variable has no
      effect beside its flag. */}}
 {{- define "gamekeeper.checkFlags" -}}
@@ -40,7 +45,7 @@
 {{- range .Values.extraArgs }}
 {{- $flag := regexFind "^--[a-z-]+" . }}
 {{- if hasKey $values $flag }}
-{{- fail (printf "extraArgs: the chart sets %s itself%s" $flag (get $values $flag | empty | ternary "" (printf ": use the value %s" (get $values $flag)))) }}
+{{- fail (printf "extraArgs: the chart sets %s itself%s" $flag (include "gamekeeper.useValue" (get $values $flag))) }}
 {{- end }}
 {{- if and $flag (hasKey $seen $flag) }}
 {{- fail (printf "extraArgs: %s is there twice" $flag) }}
@@ -50,7 +55,7 @@
 {{- range .Values.extraEnv }}
 {{- $flag := printf "--%s" (trimPrefix "GAMEKEEPER_" .name | lower | replace "_" "-") }}
 {{- if and (hasPrefix "GAMEKEEPER_" .name) (hasKey $values $flag) }}
-{{- fail (printf "extraEnv: %s has no effect%s" .name (get $values $flag | empty | ternary "" (printf ": use the value %s" (get $values $flag)))) }}
+{{- fail (printf "extraEnv: %s has no effect%s" .name (include "gamekeeper.useValue" (get $values $flag))) }}
 {{- end }}
 {{- end }}
 {{- end }}

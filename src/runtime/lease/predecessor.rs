@@ -1,8 +1,8 @@
 //! The process that ran in this container before. If it held the lease when it was killed, the next one need not wait until
 //! the lease expires.
 //!
-//! A process locks a file for as long as it runs, and writes its identity there. Whoever gets the lock knows that the process
-//! that the file names has ended. Its last requests may still be on their way, so they get the time that they have before any
+//! A process locks a file for as long as it runs, and writes its identity there. A process that gets the lock knows that the
+//! process that the file names has ended. Its last requests may still be on their way, so they get the time that they have before any
 //! takeover.
 
 use std::fs::{File, TryLockError};

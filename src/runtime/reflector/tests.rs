@@ -284,19 +284,32 @@ async fn a_bookmark_is_due_until_its_version_is_reached_but_not_during_a_list() 
     use futures::FutureExt;
     let reflector = Reflector::<Thing>::default();
     let is_due = || reflector.until_bookmark_is_due().now_or_never().is_some();
-    reflector.want_bookmark(5);
+    let limit = Duration::from_secs(5);
+    let mut waiting = std::pin::pin!(reflector.reach_by_bookmark(5, limit));
+    assert!(waiting.as_mut().now_or_never().is_none());
     assert!(!is_due(), "nothing was listed yet");
     reflector.show(3, Vec::new());
     assert!(is_due());
-    reflector.want_bookmark(4);
     feed(&reflector, vec![Change::Bookmark(4)]);
+    assert!(reflector.reach_by_bookmark(4, limit).await);
     assert!(is_due());
     feed(&reflector, vec![Change::ListBegin]);
     assert!(!is_due());
     reflector.show(4, Vec::new());
     assert!(is_due());
     feed(&reflector, vec![Change::Bookmark(5)]);
+    assert!(waiting.await);
     assert!(!is_due());
+}
+
+/// As after etcd was restored from a backup. Otherwise, the watch would be resumed every three seconds from then on.
+#[tokio::test(start_paused = true)]
+async fn a_bookmark_that_does_not_come_is_not_asked_for_without_end() {
+    use futures::FutureExt;
+    let reflector = Reflector::<Thing>::default();
+    reflector.show(3, Vec::new());
+    assert!(!reflector.reach_by_bookmark(5, Duration::from_secs(5)).await);
+    assert!(reflector.until_bookmark_is_due().now_or_never().is_none());
 }
 
 #[test]

@@ -5,7 +5,8 @@ use std::future::pending;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::{DecodeError, Feed, Origin, Reflector, Routed, WatchProgress, lock};
 use crate::runtime::log_limiter::log_limited;
@@ -37,11 +38,7 @@ impl<T: Cached> Reflector<T> {
             if let Some(last) = current.started_at {
                 sleep_until(last + interval).await;
             }
-            self.wanted.send_if_modified(|wanted| {
-                let is_later = next > *wanted;
-                *wanted = next.max(*wanted);
-                is_later
-            });
+            raise(&self.wanted, next);
             pending::<()>().await
         };
         tokio::select! {
@@ -65,25 +62,33 @@ impl<T: Cached> Reflector<T> {
         }
     }
 
-    /// Asks for a bookmark that shows whether the store has everything up to this version. In a quiet cluster, one would
-    /// arrive only within a minute, and a list of many objects takes long.
-    pub(crate) fn want_bookmark(&self, version: u64) {
-        self.wanted_bookmark.send_if_modified(|wanted| {
-            let is_later = version > *wanted;
-            *wanted = version.max(*wanted);
-            is_later
-        });
+    /// Asks for a bookmark that shows whether the store has everything up to this version, and waits for it. In a quiet
+    /// cluster, one would arrive only within a minute, and a list of many objects takes long. Returns whether the version was
+    /// reached within `limit`. If not, no bookmark is asked for from then on: the version may never come, for instance if
+    /// etcd was restored from a backup.
+    pub(crate) async fn reach_by_bookmark(&self, version: u64, limit: Duration) -> bool {
+        raise(&self.wanted_bookmark, version);
+        let is_reached = timeout(limit, self.reach(version)).await.is_ok();
+        if !is_reached {
+            self.wanted_bookmark.send_if_modified(|wanted| {
+                let is_unchanged = *wanted == version;
+                if is_unchanged {
+                    *wanted = 0;
+                }
+                is_unchanged
+            });
+        }
+        is_reached
     }
 
     /// Returns when a caller waits for a bookmark, and no list is in progress.
     pub(super) async fn until_bookmark_is_due(&self) {
-        let (mut progress, mut wanted) = (self.progress(), self.wanted_bookmark.subscribe());
+        let mut wanted = self.wanted_bookmark.subscribe();
         loop {
             let is_due = |wanted: &u64| *wanted > self.progress.borrow().version;
-            // Cannot fail, because self holds the senders.
+            // Cannot fail, because self holds the sender.
             let _ = wanted.wait_for(is_due).await;
-            let is_listed = |it: &WatchProgress| it.listed > 0 && it.listed == it.started;
-            let _ = progress.wait_for(is_listed).await;
+            self.until_listed().await;
             if is_due(&wanted.borrow()) {
                 return;
             }
@@ -147,4 +152,13 @@ impl<T: Cached> Reflector<T> {
         let listed = progress.wait_for(is_listed).await;
         listed.map_or(0, |it| it.started)
     }
+}
+
+/// Sets a number that callers wait for, unless a later one is set.
+fn raise(wanted: &watch::Sender<u64>, number: u64) {
+    wanted.send_if_modified(|wanted| {
+        let is_later = number > *wanted;
+        *wanted = number.max(*wanted);
+        is_later
+    });
 }

@@ -419,9 +419,8 @@ fn next_hook(hooks: &Hooks, now: Timestamp) -> Option<Cause> {
     let mut waiting = hooks.waiting.values();
     let first = waiting.next()?;
     let since = hooks.waiting_since(first.pod).unwrap_or(now);
-    let message = format!("pod {} waits for its PreDelete hook", first.pod.name);
-    let mut cause = cause(Reason::HookRunning, message, Actor::Game, since);
-    cause.hook_point = HookPoint::PreDelete.as_str().to_owned();
+    let waits = format!("pod {} waits for its PreDelete hook", first.pod.name);
+    let mut cause = running_hook(HookPoint::PreDelete, waits, since, None);
     add_pod(&mut cause, &first.pod.name);
     waiting.for_each(|it| add_pod(&mut cause, &it.pod.name));
     Some(cause)
@@ -436,8 +435,7 @@ fn running_hooks(hooks: &Hooks) -> Vec<Cause> {
         for hooks in pods.chunk_by(|a, b| a.error.is_some() == b.error.is_some()) {
             let Some(first) = hooks.first() else { continue };
             let waits = format!("pod {} waits for its {} hook", first.pod, point.as_str());
-            let mut cause = running_hook(waits, first.since, first.error);
-            cause.hook_point = point.as_str().to_owned();
+            let mut cause = running_hook(*point, waits, first.since, first.error);
             hooks.iter().for_each(|it| add_pod(&mut cause, it.pod));
             causes.push(cause);
         }
@@ -446,14 +444,15 @@ fn running_hooks(hooks: &Hooks) -> Vec<Cause> {
 }
 
 /// A hook that runs, or that runs without measuring anything: then, what it asks does not answer, and a person must see to it.
-fn running_hook(waits: String, since: Timestamp, error: Option<&str>) -> Cause {
-    match error {
+fn running_hook(point: HookPoint, waits: String, since: Timestamp, error: Option<&str>) -> Cause {
+    let cause = match error {
         None => cause(Reason::HookRunning, waits, Actor::Game, since),
         Some(error) => {
             let message = format!("{waits}, which cannot be measured: {error}");
             cause(Reason::HookNotMeasured, message, Actor::User, since)
         }
-    }
+    };
+    Cause { hook_point: point.as_str().to_owned(), ..cause }
 }
 
 /// The running hook of the current canary step.
@@ -465,9 +464,7 @@ fn step_hook(scene: &Scene) -> Option<Cause> {
     let index = progress.step_index.unwrap_or(0);
     let waits = format!("canary step {index} waits for its hook {name}");
     let since = run.creation_timestamp().map_or(scene.world.now, |it| it.0);
-    let mut cause = running_hook(waits, since, run.current_error());
-    cause.hook_point = HookPoint::Step.as_str().to_owned();
-    Some(cause)
+    Some(running_hook(HookPoint::Step, waits, since, run.current_error()))
 }
 
 /// Hooks that cannot run, although none is needed now: better told before they are.

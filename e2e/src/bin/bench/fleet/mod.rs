@@ -19,7 +19,7 @@ use tokio::time::sleep;
 use self::report::{Measured, Rest, Tenth, Update};
 use crate::pods::Pods;
 use crate::scale::figures::Times;
-use crate::scale::{foreign, until_at_rest};
+use crate::scale::{foreign, open, until_at_rest};
 
 /// The default number of pods.
 pub const PODS: usize = 20_000;
@@ -49,10 +49,7 @@ pub async fn measure(
     ensure!(part.is_none_or(|it| it == "foreign"), "fleet has the part foreign");
     ensure!(size >= 10 && size.is_multiple_of(10), "not a multiple of ten: {size}");
     let _heartbeats = nodes::create(plane).await?;
-    let folder = std::env::temp_dir().join(format!("bench-fleet-{}", std::process::id()));
-    let mut case = Case::prepare(plane, "bench-fleet", &folder).await?;
-    case.operator.add_args(vec![ROOM_IN_NAMESPACE.to_owned()]);
-    case.operator.start().await?;
+    let (case, folder) = open(plane, "fleet", &[ROOM_IN_NAMESPACE]).await?;
     let foreign = if part.is_some() { 2 * size } else { 0 };
     if foreign > 0 {
         eprintln!("{foreign} pods of another controller");

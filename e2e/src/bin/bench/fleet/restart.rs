@@ -31,14 +31,11 @@ impl Fleet {
             self.case.operator.kill().await?;
             self.case.operator.launch().await?;
             self.scale_out().await?;
-            let ready = async {
-                eventually("ready", LIMIT, async || {
-                    let (code, body) = self.case.operator.get("/readyz").await?;
-                    ensure!(code == 200, "{code}: {body}");
-                    Ok(killed.elapsed())
-                })
-                .await
-            };
+            let ready = eventually("ready", LIMIT, async || {
+                let (code, body) = self.case.operator.get("/readyz").await?;
+                ensure!(code == 200, "{code}: {body}");
+                Ok(killed.elapsed())
+            });
             let (ready, acts) = tokio::try_join!(ready, self.until_created(killed))?;
             self.size += 1;
             restarts.push(Restart { ready, acts });

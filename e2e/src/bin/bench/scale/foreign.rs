@@ -37,7 +37,7 @@ pub struct Measured {
 
 /// Measures pods: half of them have another controller, and the other half have none.
 pub async fn measure(plane: &'static ControlPlane, pods: usize) -> Result<Measured> {
-    let (mut case, folder) = open(plane, "foreign").await?;
+    let (mut case, folder) = open(plane, "foreign", &[]).await?;
     let owner = owner(&case).await?;
     let api: Api<Pod> = Api::namespaced(plane.client(), &case.namespace);
     until_at_rest(&case).await?;

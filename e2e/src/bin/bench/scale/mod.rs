@@ -96,10 +96,16 @@ pub async fn measure(
     Ok(tables.join("\n"))
 }
 
-/// Opens a namespace with an operator of its own.
-pub async fn open(plane: &'static ControlPlane, name: &str) -> Result<(Case, PathBuf)> {
+/// Opens a namespace with an operator of its own, which gets these further arguments.
+pub async fn open(
+    plane: &'static ControlPlane,
+    name: &str,
+    args: &[&str],
+) -> Result<(Case, PathBuf)> {
     let folder = std::env::temp_dir().join(format!("bench-{name}-{}", std::process::id()));
-    let case = Case::open(plane, &format!("bench-{name}"), &folder).await?;
+    let mut case = Case::prepare(plane, &format!("bench-{name}"), &folder).await?;
+    case.operator.add_args(args.iter().map(|&arg| arg.to_owned()).collect());
+    case.operator.start().await?;
     Ok((case, folder))
 }
 
@@ -110,7 +116,7 @@ async fn measure_fleet(
     phases: &[Phase],
     pods: usize,
 ) -> Result<Measured> {
-    let (mut case, folder) = open(plane, name).await?;
+    let (mut case, folder) = open(plane, name, &[]).await?;
     if fleet == Fleet::Native {
         case.operator.terminate().await?;
     }

@@ -49,7 +49,7 @@ struct WebhookTimes {
 
 /// Measures the injection into this number of pods.
 pub async fn measure(plane: &'static ControlPlane, pods: usize) -> Result<Measured> {
-    let (mut case, folder) = open(plane, "inject").await?;
+    let (mut case, folder) = open(plane, "inject", &[]).await?;
     let installed = Webhook::install(&mut case, "2160h").await?;
     installed.until_called(&case).await?;
     let label = "gamekeeper.tkex.tencent.com/sidecars=enabled";

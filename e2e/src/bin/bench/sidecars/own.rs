@@ -49,7 +49,7 @@ pub struct Measured {
 
 /// Measures workloads of this size.
 pub async fn measure(plane: &'static ControlPlane, pods: usize) -> Result<Measured> {
-    let (mut case, folder) = open(plane, "sidecars").await?;
+    let (mut case, folder) = open(plane, "sidecars", &[]).await?;
     create_sets(&case, INJECTED).await?;
     let plain = || Game::in_place(0);
     case.apply(plain().named(INJECTED)).await?;
