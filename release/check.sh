@@ -95,8 +95,14 @@ shown manifests "CRDs, examples, scripts for Argo CD"
 
 # k9s, with the plugins and views of the plugin's archive.
 for file in plugins.yaml views.yaml; do cmp "kubectl-game/k9s/$file" "$work/kubectl-game/$file"; done
-GAMEKEEPER_K9S=$(command -v k9s) cargo test --quiet --locked --package e2e --test main -- k9s:: >"$work/k9s.log" 2>&1 || fail "$(cat "$work/k9s.log")"
+tests=(cargo test --quiet --locked --package e2e --test main --)
+GAMEKEEPER_K9S=$(command -v k9s) "${tests[@]}" k9s:: >"$work/k9s.log" 2>&1 || fail "$(cat "$work/k9s.log")"
 shown k9s "shows, pauses"
+
+# Argo CD, with the scripts that were compared above.
+argo_cd=$(dirname "$(command -v argo-cd-redis)")
+GAMEKEEPER_ARGO_CD=$argo_cd "${tests[@]}" argo_cd:: >"$work/argo-cd.log" 2>&1 || fail "$(cat "$work/argo-cd.log")"
+shown "Argo CD" "syncs, heals, leaves alone what it ignores"
 
 # The first hour, with the chart of the registry, the program of the image, the plugin of krew, and the examples.
 mkdir "$work/programs"

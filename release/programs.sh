@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the programs that only releases need, once per machine, and prints their directories, as they go into PATH:
-# crane, cosign and syft (tools/go.mod), krew and its validator (krew/go.mod), k9s (k9s/go.mod), cargo-auditable and cargo-cyclonedx, and
-# helm and kubectl of the control plane.
+# crane, cosign and syft (tools/go.mod), krew and its validator (krew/go.mod), k9s (k9s/go.mod), Argo CD and its
+# cache (argo-cd-controller/go.mod), cargo-auditable and cargo-cyclonedx, and helm and kubectl of the control plane.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cargo_programs=(cargo-auditable@0.7.7 cargo-cyclonedx@0.5.9)
@@ -27,5 +27,6 @@ fi
 tools=$("$here/../e2e/go-tools.sh" "$here/tools" release "about 8 minutes")
 krew=$("$here/../e2e/go-tools.sh" "$here/krew" krew "about a minute")
 k9s=$("$here/../e2e/go-tools.sh" "$here/k9s" k9s "about 3 minutes")
+argo_cd=$("$here/../e2e/go-tools.sh" "$here/argo-cd-controller" argo-cd-controller "about 5 minutes")
 cluster=$("$here/../e2e/cluster/build.sh")
-echo "$cargo/bin:$tools:$krew:$k9s:$cluster"
+echo "$cargo/bin:$tools:$krew:$k9s:$argo_cd:$cluster"

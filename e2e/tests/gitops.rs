@@ -19,6 +19,7 @@ e2e::tests![
     the_actions_pause_and_resume_a_sidecar_set,
     a_sync_leaves_alone_what_git_does_not_have,
     a_sync_sets_what_git_has_and_the_operator_answers,
+    a_user_resumes_while_paused_is_false_because_of_a_sync,
     a_replacement_does_not_end_a_pause,
     the_scripts_pass_the_tests_of_argo_cd,
     kustomize_changes_names_replicas_and_images,
@@ -202,6 +203,33 @@ async fn a_sync_sets_what_git_has_and_the_operator_answers(case: &mut Case) -> R
     case.apply(manifest.without("replicas")).await?;
     case.until_settled(1).await?;
     Ok(())
+}
+
+/// The operator would set `paused` to true again, but the user is faster, or it has given up.
+async fn a_user_resumes_while_paused_is_false_because_of_a_sync(case: &mut Case) -> Result<()> {
+    let steps = json!([{"partition": 2}, {"pause": {}}, {"partition": 1}, {"pause": {}}]);
+    let game = Game::in_place(3).steps(steps).set("/spec/updateStrategy/paused", false);
+    case.server_side_apply(&game).await?;
+    case.until_settled(3).await?;
+    let game = game.image("game:v2");
+    let name = case.workload();
+    for step in [1, 3] {
+        case.server_side_apply(&game).await?;
+        case.until("paused", |view| is_paused_at(view, step)).await?;
+        case.operator.freeze().await?;
+        case.server_side_apply(&game).await?;
+        let view = case.view().await?;
+        view.ensure(!view.is_paused())?;
+        if step == 1 {
+            let resumed = case.game(&["resume", &name]).await?;
+            ensure!(resumed.code == 0, "{resumed:?}");
+        } else {
+            act(case, &name, "resume").await?;
+        }
+        case.operator.thaw().await?;
+    }
+    let view = case.until_settled(3).await?;
+    view.ensure(view.ready_with("game:v2") == 3)
 }
 
 /// `Replace=true` also removes the operator's annotations.

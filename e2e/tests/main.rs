@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 mod admission;
 mod api;
+mod argo_cd;
 mod autoscaling;
 mod batches;
 mod bk_bcs;
@@ -159,6 +160,7 @@ fn main() -> anyhow::Result<ExitCode> {
         stateful_identity::tests(),
         unreadable::tests(),
         revisions::tests(),
+        argo_cd::tests(),
         k9s::tests(),
         kstatus::tests(),
         kubectl::tests(),

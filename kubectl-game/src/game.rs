@@ -9,7 +9,7 @@ use gamekeeper_core::api::{
     CanaryStep, ContainerOrder, GameDeployment, GameStatefulSet, GameWorkload, PodHookStrategy,
     UpdateStrategyType, WhenImpossible, WorkloadStatus,
 };
-use gamekeeper_core::workload::{InvalidWorkload, Workload};
+use gamekeeper_core::workload::{InvalidWorkload, OwnPause, Workload};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use serde_json::Value;
@@ -28,6 +28,8 @@ pub struct Game {
     pub generation: i64,
     pub replicas: i64,
     pub paused: bool,
+    /// The operator's own pause, unless it has ended. It holds the rollout although an apply has set `paused` to false.
+    pub own_pause: Option<OwnPause>,
     pub update: UpdateStrategyType,
     pub order: ContainerOrder,
     pub when_impossible: WhenImpossible,
@@ -90,6 +92,7 @@ impl Game {
             generation: resolved.generation,
             replicas: resolved.replicas,
             paused: resolved.paused,
+            own_pause: OwnPause::of(resolved.annotations).filter(|pause| !pause.over),
             update: resolved.update,
             order: resolved.order,
             when_impossible: resolved.when_impossible,
@@ -173,6 +176,11 @@ impl Game {
     pub fn is_rolling(&self) -> bool {
         let stable = &self.status.canary.revision;
         !stable.is_empty() && *stable != self.status.update_revision
+    }
+
+    /// Whether the rollout is paused, whatever an apply has set.
+    pub fn is_paused(&self) -> bool {
+        self.paused || self.own_pause.is_some() && !self.status.pause_conditions.is_empty()
     }
 
     /// Whether the workload was paused by a user, not by a canary step.

@@ -198,7 +198,6 @@ impl Reason {
         match self {
             Self::Unreadable
             | Self::PausedByStepBasedHook
-            | Self::ResumeByApplyIgnored
             | Self::TemplateRefused
             | Self::NotInPlace
             | Self::HotPatchNotSupported
@@ -239,6 +238,7 @@ impl Reason {
             | Self::AwaitingDeletion
             | Self::Paused
             | Self::PausedByCanaryPauseStep
+            | Self::ResumeByApplyIgnored
             | Self::ClaimTerminating
             | Self::FailedCleanUp
             | Self::PodsGuarded

@@ -34,7 +34,7 @@ pub use protection::{
     EndedMatch, Ending, GuardedPlayers, delays_removal, ended_in_spite_of_the_guard,
 };
 pub use revision::Revisions;
-pub use rollout::{Promotion, Rollout};
+pub use rollout::{OwnPause, Promotion, Rollout};
 pub use spec::{InvalidWorkload, Workload, managed_fields_to_keep};
 pub use status::unreadable::{unreadable_conditions, unreadable_message};
 pub use update::why_sidecars_are_held;

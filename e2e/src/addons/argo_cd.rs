@@ -1,5 +1,7 @@
 //! What Argo CD shows of an object and does with it: the scripts of `release/argo-cd`, run as Argo CD runs them.
 
+pub mod controller;
+
 use std::path::PathBuf;
 use std::process::Stdio;
 

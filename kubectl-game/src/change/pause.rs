@@ -19,7 +19,7 @@ const PAUSED: [&str; 3] = ["spec", "updateStrategy", "paused"];
 pub fn pause(game: &Game) -> Result<Change, Error> {
     let name = game.short_name();
     let mut after = game.object.clone();
-    if !game.paused {
+    if !game.is_paused() {
         set(&mut after, &PAUSED, true);
         let is_complete =
             game.is_observed() && game.status.true_condition(ConditionType::Ready).is_some();
@@ -52,18 +52,25 @@ pub fn pause(game: &Game) -> Result<Change, Error> {
 
 /// Ends a pause, whether a user or a canary step set it.
 pub fn resume(game: &Game) -> Result<Change, Error> {
-    if !game.paused {
+    if !game.is_paused() {
         return refuse(format!("{} is not paused", game.short_name()));
     }
     let mut after = game.object.clone();
-    set(&mut after, &PAUSED, false);
+    match (&game.own_pause, game.paused) {
+        // An apply has set `paused` to false, so that setting it would change nothing.
+        (Some(pause), false) => {
+            let ended = serde_json::to_string(&pause.ended()).map_err(unexpected)?;
+            set(&mut after, &["metadata", "annotations", PAUSE_ANNOTATION], ended);
+        }
+        _ => set(&mut after, &PAUSED, false),
+    }
     Ok(Change::new(after, "resumed"))
 }
 
 /// Continues past the canary step that pauses.
 pub fn promote(game: &Game) -> Result<Change, Error> {
     let (index, step) = promotable(game)?;
-    if !game.paused {
+    if !game.is_paused() {
         return refuse(format!(
             "canary step {index} ({}) of {} is in progress and continues by itself; --full skips all remaining steps",
             name_of(step),
@@ -84,7 +91,7 @@ pub fn promote_fully(game: &Game) -> Result<Change, Error> {
         step_hash: game.status.current_step_hash.clone().unwrap_or_default(),
     };
     let promotion = serde_json::to_string(&promotion);
-    let promotion = promotion.map_err(|error| Error::Unexpected(error.to_string()))?;
+    let promotion = promotion.map_err(unexpected)?;
     let mut after = game.object.clone();
     let path = ["metadata", "annotations", PROMOTE_ANNOTATION];
     set(&mut after, &path, promotion);
@@ -97,6 +104,10 @@ pub fn promote_fully(game: &Game) -> Result<Change, Error> {
         _ => format!("fully promoted: skips canary steps {index} to {last}"),
     };
     Ok(Change::new(after, outcome))
+}
+
+fn unexpected(error: serde_json::Error) -> Error {
+    Error::Unexpected(error.to_string())
 }
 
 /// The current canary step, if the rollout can be promoted.

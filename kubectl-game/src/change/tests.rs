@@ -95,6 +95,36 @@ fn promote_continues_only_past_a_paused_step() {
 }
 
 #[test]
+fn a_pause_ends_although_an_apply_has_set_paused_to_false() {
+    let pause = json!({
+        "revision": "game-new", "stepHash": "steps", "index": 1, "reason": "PausedByCanaryPauseStep",
+        "time": "2026-11-21T10:00:00Z", "applyIgnored": true,
+    });
+    let applied = |pause: &Value| {
+        let annotations = json!({"gamekeeper.tkex.tencent.com/pause": pause.to_string()});
+        let strategy = json!({"updateStrategy": {"paused": false}});
+        patched(
+            paused_canary(),
+            json!({"metadata": {"annotations": annotations}, "spec": strategy}),
+        )
+    };
+    let scene = applied(&pause);
+    let path = "/metadata/annotations/gamekeeper.tkex.tencent.com~1pause";
+    for change in [resume(&scene.game), promote(&scene.game)] {
+        let (_, patch) = outcome_and_patch(&scene, change);
+        assert_eq!((&patch[0]["op"], &patch[0]["path"]), (&json!("replace"), &json!(path)));
+        let text = patch[0]["value"].as_str().expect("text");
+        let written: Value = serde_json::from_str(text).expect("JSON");
+        let mut ended = pause.clone();
+        ended["over"] = json!(true);
+        assert_eq!((written, patch.as_array().map(Vec::len)), (ended, Some(1)));
+    }
+    let mut ended = pause;
+    ended["over"] = json!(true);
+    assert_eq!(refused(resume(&applied(&ended).game)), "gd/game is not paused");
+}
+
+#[test]
 fn a_full_promotion_applies_only_to_the_current_rollout() {
     let hashed = json!({"status": {"currentStepHash": "steps"}});
     let scene = patched(paused_canary(), hashed.clone());

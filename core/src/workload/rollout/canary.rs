@@ -21,7 +21,7 @@ use crate::workload::hooks::retry::Retry;
 use crate::workload::hooks::run_maker;
 use crate::workload::hooks::run_maker::CannotMake;
 use crate::workload::hooks::run_maker::{HookMaker, Subject};
-use crate::workload::rollout::pause::{OwnPause, lift, own_pause, remove};
+use crate::workload::rollout::pause::{OwnPause, lift, remove};
 use crate::workload::rollout::{pause, promotion, undo};
 use crate::workload::spec::Progress;
 use crate::workload::spec::Workload;
@@ -106,7 +106,7 @@ pub fn advance(
         }
         progress.step_index = Some(0);
     }
-    let pause = own_pause(workload);
+    let pause = OwnPause::of(workload.annotations);
     let is_current = |pause: &&OwnPause| {
         has_steps && pause.revision == update.as_str() && Some(&pause.step_hash) == hash.as_ref()
     };

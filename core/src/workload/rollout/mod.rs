@@ -6,4 +6,5 @@ mod promotion;
 mod undo;
 
 pub use canary::{Advance, Counts, Rollout, advance};
+pub use pause::OwnPause;
 pub use promotion::Promotion;

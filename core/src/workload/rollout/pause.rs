@@ -3,6 +3,8 @@
 //! The annotation distinguishes this pause from a user's. It names the revision, step list and step, so that
 //! the pause ends when one of them changes.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -24,8 +26,9 @@ pub struct OwnPause {
     pub reason: PauseReason,
     /// When the pause began.
     pub time: Timestamp,
-    /// Set together with `paused: false` when the duration is over, so that if a user pauses right
-    /// afterwards, that pause is not mistaken for the operator's.
+    /// Set together with `paused: false` when the duration is over or a user resumes the rollout with the plugin, so that
+    /// a user's pause right afterwards is not mistaken for the operator's, and that a user can resume while `paused: false`
+    /// of an apply is ignored.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub over: bool,
     /// Set when an apply wrote `paused: false` and the operator paused again.
@@ -33,9 +36,16 @@ pub struct OwnPause {
     pub apply_ignored: bool,
 }
 
-/// The operator's pause, if there is one.
-pub fn own_pause(workload: &Workload) -> Option<OwnPause> {
-    AnnotationLimits::SMALL.read(workload.annotations.get(names::PAUSE_ANNOTATION)?)
+impl OwnPause {
+    /// The pause in the annotations of a workload.
+    pub fn of(annotations: &BTreeMap<String, String>) -> Option<Self> {
+        AnnotationLimits::SMALL.read(annotations.get(names::PAUSE_ANNOTATION)?)
+    }
+
+    /// This pause, once it has ended.
+    pub fn ended(&self) -> Self {
+        Self { over: true, ..self.clone() }
+    }
 }
 
 /// Pauses: writes the annotation and `paused: true` in one patch.
@@ -45,7 +55,7 @@ pub fn set(pause: &OwnPause) -> WorkloadPatch {
 
 /// Ends a pause whose duration is over: sets `over` in the annotation and `paused: false` in one patch.
 pub fn end(pause: &OwnPause) -> WorkloadPatch {
-    WorkloadPatch { paused: Some(false), ..write(&OwnPause { over: true, ..pause.clone() }) }
+    WorkloadPatch { paused: Some(false), ..write(&pause.ended()) }
 }
 
 fn write(pause: &OwnPause) -> WorkloadPatch {

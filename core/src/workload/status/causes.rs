@@ -357,7 +357,7 @@ fn pause(facts: &Facts) -> Option<Cause> {
             cause.message = truncate(&ended, MAX_MESSAGE);
         }
     }
-    if reason == Reason::PausedByCanaryPauseStep {
+    if matches!(reason, Reason::PausedByCanaryPauseStep | Reason::ResumeByApplyIgnored) {
         let index = progress.step_index.and_then(|it| usize::try_from(it).ok());
         let step = index.and_then(|index| facts.scene.workload.steps.get(index));
         let length = step.and_then(|it| it.pause.as_ref()?.duration.as_ref());

@@ -338,28 +338,31 @@ fn progressing(workload: &Workload, outcome: &Outcome) -> Finding {
     if outcome.complete {
         return proceeds(Reason::Complete, "the rollout is complete");
     }
-    if let Some(Blocked { reason, message }) = &workload.held {
-        return waits(*reason, message.clone());
-    }
     let rollout = outcome.rollout;
     let step = rollout.progress.step_index.unwrap_or(0);
-    if rollout.resume_ignored {
-        let message = format!(
-            "`paused: false` was set by an apply and does not resume step {step}: remove `paused` from the manifest, \
-             or resume with {} or kubectl patch",
-            workload.command("resume", "")
-        );
-        return waits(Reason::ResumeByApplyIgnored, message);
+    // What is not written then is `paused: true`, because syncs undo it. How to resume says more.
+    let says_more = |held: &&Blocked| rollout.resume_ignored && held.reason == Reason::FailedPatch;
+    if let Some(held) = workload.held.as_ref().filter(|held| !says_more(held)) {
+        return waits(held.reason, held.message.clone());
     }
     if let Some(pause) = rollout.progress.pause_conditions.first() {
+        let ignored = format!(
+            "`paused: false` was set by an apply and does not resume step {step}: remove `paused` from the manifest, \
+             or resume with {}",
+            workload.command("resume", "")
+        );
         let (reason, what) = match pause.reason {
+            PauseReason::PausedByCanaryPauseStep if rollout.resume_ignored => {
+                return waits(Reason::ResumeByApplyIgnored, ignored);
+            }
             PauseReason::PausedByCanaryPauseStep => (Reason::PausedByCanaryPauseStep, "is paused"),
             PauseReason::PausedByStepBasedHook => {
                 (Reason::PausedByStepBasedHook, "is paused because its hook was not successful")
             }
         };
+        let also = if rollout.resume_ignored { format!(". {ignored}") } else { String::new() };
         let message = format!(
-            "canary step {step} {what}; set spec.updateStrategy.paused to false to continue"
+            "canary step {step} {what}; set spec.updateStrategy.paused to false to continue{also}"
         );
         return waits(reason, message);
     }

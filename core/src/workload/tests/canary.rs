@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::story::{Story, story};
 use crate::api::{HookPhase, PauseReason, names};
+use crate::workload::OwnPause;
 use crate::write::{Attempt, Change, Owned};
 
 /// The canary of docs/walkthroughs.md: partition 3, pause, partition 2, pause of 60 s, hook.
@@ -336,6 +337,40 @@ fn an_apply_does_not_resume() {
     .expect("managed fields");
     resume(&mut story);
     assert_eq!(story.images(), "v1 v1 v2 v2");
+}
+
+/// A canary at its pause, which an apply of `paused: false` does not resume, and to which it is applied again.
+fn applied_again() -> Story {
+    let mut story = walkthrough();
+    story.image("v2").settle();
+    let annotations = story.object.metadata.annotations.get_or_insert_default();
+    let applied = r#"{"spec":{"updateStrategy":{"paused":false}}}"#;
+    annotations.insert(names::LAST_APPLIED.to_owned(), applied.to_owned());
+    resume(&mut story);
+    story.user(json!({"updateStrategy": {"paused": false}}));
+    story
+}
+
+#[test]
+fn a_pause_ends_in_its_annotation_although_an_apply_has_set_paused_to_false() {
+    let mut story = applied_again();
+    let annotations = story.object.metadata.annotations.get_or_insert_default();
+    let pause = OwnPause::of(annotations).expect("a pause");
+    assert!(pause.apply_ignored);
+    let ended = serde_json::to_string(&pause.ended()).expect("JSON");
+    annotations.insert(names::PAUSE_ANNOTATION.to_owned(), ended);
+    story.settle();
+    assert_eq!(story.images(), "v1 v1 v2 v2");
+}
+
+#[test]
+fn how_to_resume_says_more_than_that_applies_undo_the_pause() {
+    let mut story = applied_again();
+    story.refuses = Some(Attempt::SteerRollout);
+    story.settle();
+    assert!(!story.paused());
+    assert_eq!(story.condition("Progressing").expect("condition").0, "ResumeByApplyIgnored");
+    assert_eq!(story.images(), "v1 v1 v1 v2");
 }
 
 #[test]

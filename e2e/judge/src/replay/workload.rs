@@ -77,6 +77,13 @@ impl Version {
         annotation(&self.object, names::PAUSE).is_some()
     }
 
+    /// Whether that annotation says that the pause has ended.
+    pub(crate) fn has_ended_pause(&self) -> bool {
+        let pause = annotation(&self.object, names::PAUSE);
+        let pause = pause.and_then(|json| serde_json::from_str::<Value>(json).ok());
+        pause.is_some_and(|pause| pause["over"] == true)
+    }
+
     /// Whether a full promotion lets this rollout skip its steps.
     pub(crate) fn is_promoted(&self) -> bool {
         let promotion = annotation(&self.object, names::PROMOTE);

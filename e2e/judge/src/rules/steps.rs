@@ -68,6 +68,14 @@ impl WorkloadPause {
         write: &Write,
         by_operator: bool,
     ) -> Option<String> {
+        // While an apply has set `paused` to false, a user resumes in the annotation.
+        if !by_operator
+            && after.has_ended_pause()
+            && !before.has_ended_pause()
+            && let Some(pause) = self.last.as_mut()
+        {
+            pause.resumed = true;
+        }
         match (before.is_paused(), after.is_paused(), by_operator) {
             (false, true, true) => {
                 let new = Pause::new(after, write);
@@ -299,6 +307,18 @@ mod tests {
         scenario.apply(json!({"updateStrategy": {"paused": false}}));
         go_to(&mut scenario, 1);
         assert_eq!(scenario.broken(), ["steps"]);
+    }
+
+    #[test]
+    fn a_user_may_resume_in_the_annotation_of_the_pause() {
+        for (user, broken) in [("user", vec![]), (OPERATOR, vec!["steps"])] {
+            let mut scenario = at_step(json!([{"pause": {}}, {"partition": 1}]), 0);
+            scenario.pause();
+            scenario.apply(json!({"updateStrategy": {"paused": false}}));
+            scenario.end_pause(user);
+            go_to(&mut scenario, 1);
+            assert_eq!(scenario.broken(), broken);
+        }
     }
 
     #[test]

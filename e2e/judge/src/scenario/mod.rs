@@ -168,6 +168,12 @@ impl Scenario {
         self.spec(OPERATOR, json!({"updateStrategy": {"paused": true}}));
     }
 
+    /// The annotation of the operator's pause says that it has ended.
+    pub(crate) fn end_pause(&mut self, user: &str) {
+        self.workload["metadata"]["annotations"] = json!({names::PAUSE: r#"{"over":true}"#});
+        self.write_workload(user, "");
+    }
+
     /// A user fully promotes the rollout to a revision.
     pub(crate) fn promote(&mut self, user: &str, revision: &str, steps: &str) {
         let promotion = json!({"revision": revision, "stepHash": steps}).to_string();

@@ -7,7 +7,8 @@ end
 local conditions, pause = {}, nil
 for _, condition in ipairs(status.conditions or {}) do
   conditions[condition.type] = condition
-  if condition.reason == "Paused" or condition.reason == "PausedByCanaryPauseStep" then
+  if condition.reason == "Paused" or condition.reason == "PausedByCanaryPauseStep"
+      or condition.reason == "ResumeByApplyIgnored" then
     pause = condition
   end
 end

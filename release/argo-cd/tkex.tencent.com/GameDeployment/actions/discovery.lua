@@ -1,8 +1,9 @@
 local strategy, status = obj.spec.updateStrategy or {}, obj.status or {}
 local steps = (strategy.canary or {}).steps or {}
 local step = steps[(status.currentStepIndex or #steps) + 1]
-local is_paused = strategy.paused == true
-local is_paused_by_step = is_paused and #(status.pauseConditions or {}) > 0
+-- The pause of a step also holds the rollout while syncs set `paused` to false.
+local is_paused_by_step = #(status.pauseConditions or {}) > 0
+local is_paused = strategy.paused == true or is_paused_by_step
 local has_duration = step ~= nil and step.pause ~= nil and step.pause.duration ~= nil
 local is_rolling = status.observedGeneration == obj.metadata.generation
   and status.updateRevision ~= (status.canary or {}).revision
