@@ -95,7 +95,7 @@ shown manifests "CRDs, examples, scripts for Argo CD"
 
 # k9s, with the plugins and views of the plugin's archive.
 for file in plugins.yaml views.yaml; do cmp "kubectl-game/k9s/$file" "$work/kubectl-game/$file"; done
-tests=(cargo test --quiet --locked --package e2e --test main --)
+tests=(cargo test --quiet --locked --workspace --test main --)
 GAMEKEEPER_K9S=$(command -v k9s) "${tests[@]}" k9s:: >"$work/k9s.log" 2>&1 || fail "$(cat "$work/k9s.log")"
 shown k9s "shows, pauses"
 

@@ -435,11 +435,11 @@ impl Cache {
         reflector_of!(self, kind, reflector => reflector.reach(version).await);
     }
 
-    /// Whether a version was reached by a bookmark within `limit`. None is asked for if the kind has so few objects that a
-    /// list is faster.
+    /// Whether a version was reached by a bookmark within `limit`. None is asked for if the cluster has so few objects of the
+    /// kind that a list is faster.
     async fn reach_by_bookmark(&self, kind: Kind, version: u64, limit: Duration) -> bool {
         reflector_of!(self, kind, reflector => {
-            let is_large = reflector.store().len() > FEW_OBJECTS;
+            let is_large = reflector.progress().borrow().size.max(reflector.store().len()) > FEW_OBJECTS;
             is_large && reflector.reach_by_bookmark(version, limit).await
         })
     }

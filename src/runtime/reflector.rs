@@ -36,6 +36,8 @@ pub(crate) struct WatchProgress {
     pub started_at: Option<Instant>,
     /// The number of the list that the store is based on; 0 before the first one.
     pub listed: u64,
+    /// How many objects that list contained, including those that are not kept, such as pods of other controllers.
+    pub size: usize,
 }
 
 /// An object that cannot be decoded, or that exceeds the memory of its namespace. It is not in the store.
@@ -224,6 +226,8 @@ fn over_budget(key: &ObjectKey, identity: &Identity, why: String) -> Unreadable 
 
 /// The objects of a list in progress.
 struct Listing<T> {
+    /// How many objects it has contained so far, whether they are kept or not.
+    size: usize,
     objects: HashMap<ObjectKey, T>,
     unreadable: BTreeMap<ObjectKey, Unreadable>,
     /// The memory of `objects`, by namespace.
@@ -232,7 +236,12 @@ struct Listing<T> {
 
 impl<T> Default for Listing<T> {
     fn default() -> Self {
-        Self { objects: HashMap::new(), unreadable: BTreeMap::new(), memory: HashMap::new() }
+        Self {
+            size: 0,
+            objects: HashMap::new(),
+            unreadable: BTreeMap::new(),
+            memory: HashMap::new(),
+        }
     }
 }
 
@@ -395,6 +404,7 @@ impl<'r, T: Cached, C, R: Fn(&Routed<T>)> Feed<'r, T, C, R> {
             return;
         };
         listing.forget(&key);
+        listing.size += 1;
         match converted {
             Ok(Some(object)) => {
                 let namespace = &*identity.namespace;
@@ -431,7 +441,7 @@ impl<'r, T: Cached, C, R: Fn(&Routed<T>)> Feed<'r, T, C, R> {
 
     fn end_list(&mut self, version: u64) {
         self.end_charges();
-        let Listing { objects, unreadable, .. } = self.listing.take().unwrap_or_default();
+        let Listing { size, objects, unreadable, .. } = self.listing.take().unwrap_or_default();
         let with_control = |(key, it): (&ObjectKey, &Unreadable)| (key.clone(), it.control.clone());
         let mut concerned: BTreeSet<_> = unreadable.iter().map(with_control).collect();
         // An object is in the store or unreadable at any time: readers look for both.
@@ -467,6 +477,7 @@ impl<'r, T: Cached, C, R: Fn(&Routed<T>)> Feed<'r, T, C, R> {
             // The version may be lower than before, if etcd was restored from a backup.
             progress.version = version;
             progress.listed = progress.started;
+            progress.size = size;
         });
     }
 

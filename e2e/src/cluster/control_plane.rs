@@ -286,7 +286,7 @@ impl ControlPlane {
     }
 }
 
-async fn config(kubeconfig: &Path) -> Result<Config> {
+pub(super) async fn config(kubeconfig: &Path) -> Result<Config> {
     let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
     let options = KubeConfigOptions::default();
     Ok(Config::from_custom_kubeconfig(kubeconfig, &options).await?)

@@ -302,6 +302,15 @@ async fn a_bookmark_is_due_until_its_version_is_reached_but_not_during_a_list() 
     assert!(!is_due());
 }
 
+/// Whether a list of everything is costly depends on all objects, also on pods of other controllers.
+#[test]
+fn the_size_of_a_list_includes_objects_that_are_not_kept() {
+    let reflector = Reflector::<Thing>::default();
+    let others = listed("a", 1, 0);
+    feed(&reflector, vec![Change::ListBegin, others, listed("b", 2, 60), Change::ListEnd(9)]);
+    assert_eq!((reflector.store().len(), reflector.progress().borrow().size), (1, 2));
+}
+
 /// As after etcd was restored from a backup. Otherwise, the watch would be resumed every three seconds from then on.
 #[tokio::test(start_paused = true)]
 async fn a_bookmark_that_does_not_come_is_not_asked_for_without_end() {

@@ -8,6 +8,7 @@ use e2e::cluster::control_plane::ControlPlane;
 use e2e::wait::eventually;
 use e2e::workload::manifest::Game;
 use judge::{Counts, Event};
+use kube::Client;
 use serde_json::{Value, json};
 
 use crate::bare::{Bare, GATE};
@@ -108,8 +109,9 @@ impl Subject {
         if !self.is_ours() {
             case.operator.terminate().await?;
         }
-        let run =
-            Run { pods: Pods::watch(plane.client(), &case.namespace), subject: self, case: &case };
+        let pods = Pods::watch(plane.client(), &case.namespace);
+        let client = case.operator.client().await?;
+        let run = Run { pods, subject: self, case: &case, client };
         let measured = run.measure().await?;
         if case.operator.is_running() {
             case.operator.terminate().await?;
@@ -151,6 +153,8 @@ struct Run<'a> {
     subject: Subject,
     case: &'a Case,
     pods: Pods,
+    /// The bare client's. It has the operator's credentials, because an administrator's requests are authorized faster.
+    client: Client,
 }
 
 impl Run<'_> {
@@ -232,7 +236,7 @@ impl Run<'_> {
     }
 
     fn bare(&self) -> Bare<'_> {
-        Bare::new(self.case.plane().client(), &self.case.namespace, &self.pods)
+        Bare::new(self.client.clone(), &self.case.namespace, &self.pods)
     }
 
     /// Sends the patch that starts a phase.

@@ -16,6 +16,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use jiff::Timestamp;
 use judge::object::text;
+use kube::Client;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -24,7 +25,7 @@ use tokio::time::timeout;
 
 use self::account::{grant, token};
 use self::process::{Running, has_lost_its_lease, last_line, supervise, try_wait, with_child};
-use crate::cluster::control_plane::ControlPlane;
+use crate::cluster::control_plane::{ControlPlane, config};
 use crate::cluster::link::Link;
 use crate::faults::FaultProxy;
 use crate::faults::clock::Clock;
@@ -134,6 +135,11 @@ impl Operator {
             running: None,
             starts: Vec::new(),
         })
+    }
+
+    /// A client with the operator's credentials and permissions.
+    pub async fn client(&self) -> Result<Client> {
+        Ok(Client::try_from(config(&self.kubeconfig).await?)?)
     }
 
     /// The user name under which the API server knows the operator.
