@@ -46,19 +46,19 @@ async fn ignored_differences_survive(case: &Case, options: &[&str]) -> Result<()
     argo_cd.commit(&canary("game:v1")).await?;
     argo_cd.configure(case, documented(options)?).await?;
     case.until_settled(3).await?;
-    argo_cd.until(case, "Synced", &["Healthy"]).await?;
+    argo_cd.until(case, "Synced", "Healthy").await?;
 
-    // Somebody else scales. A sync of a new image changes neither that nor the pause of the canary, which is no difference.
+    // Another client scales. A sync of a new image changes neither that nor the pause of the canary, which is no difference.
     case.scale(4).await?;
     case.until_settled(4).await?;
-    argo_cd.until(case, "Synced", &["Healthy"]).await?;
+    argo_cd.until(case, "Synced", "Healthy").await?;
     argo_cd.commit(&canary("game:v2")).await?;
-    argo_cd.until(case, "Synced", &["Suspended"]).await?;
+    argo_cd.until(case, "Synced", "Suspended").await?;
     let is_at_pause =
         |view: &View| view.step() == 1 && view.is_paused() && view.counts() == [4, 2, 2, 4, 4];
     case.until("the canary is at its pause", is_at_pause).await?;
     for _ in 0..3 {
-        argo_cd.until(case, "Synced", &["Suspended"]).await?;
+        argo_cd.until(case, "Synced", "Suspended").await?;
     }
     case.consistently("the canary stays at its pause", 2, is_at_pause).await?;
 
@@ -66,7 +66,7 @@ async fn ignored_differences_survive(case: &Case, options: &[&str]) -> Result<()
     ensure!(promoted.code == 0, "{promoted:?}");
     let view = case.until_settled(4).await?;
     view.ensure(view.ready_with("game:v2") == 4)?;
-    argo_cd.until(case, "Synced", &["Healthy"]).await
+    argo_cd.until(case, "Synced", "Healthy").await
 }
 
 /// Without `ignoreDifferences`, self-heal scales back, and a canary's pause and Git's `paused: false` alternate until a user
@@ -76,7 +76,7 @@ async fn fields_in_git_are_set_by_each_sync(case: &mut Case) -> Result<()> {
     argo_cd.commit(&canary("game:v1")).await?;
     argo_cd.configure(case, json!({"syncPolicy": {"automated": {"selfHeal": true}}})).await?;
     case.until_settled(3).await?;
-    argo_cd.until(case, "Synced", &["Healthy"]).await?;
+    argo_cd.until(case, "Synced", "Healthy").await?;
 
     case.scale(4).await?;
     case.eventually("the sync has scaled back", async || {

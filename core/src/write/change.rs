@@ -1,9 +1,13 @@
 //! What writes change.
 
+use std::fmt::Debug;
+
 use serde_json::Value;
 
+use super::fingerprint::{shown, without_times};
 use super::{
-    Budget, ClaimOwnership, NewClaim, NewPod, NewRevision, NodePatch, SidecarPatch, WorkloadPatch,
+    Budget, ClaimOwnership, Fingerprint, NewClaim, NewPod, NewRevision, NodePatch, SidecarPatch,
+    WorkloadPatch,
 };
 use crate::api::HookRun;
 use crate::guard::Ground;
@@ -156,6 +160,45 @@ impl Change {
             | Change::CreateHookRun(_)
             | Change::PatchNode(_)
             | Change::AdmitNode { .. }
+            | Change::Delete { .. }
+            | Change::ApplyBudget(_)
+            | Change::ProbeGuard { .. } => None,
+        }
+    }
+
+    /// What is changed in an object that exists, without the preconditions and the time of the change; None for
+    /// creations, deletions and dry runs. They have limits of their own: refused and altered objects are not created
+    /// again at once, and a pod is deleted once.
+    pub fn fingerprint(&self) -> Option<Fingerprint> {
+        let of_pod =
+            |pod: &PodRef, part, content: &dyn Debug| shown(&(&pod.uid, &pod.name, part), content);
+        match self {
+            Change::PatchWorkload(patch) => shown(&"the workload", patch),
+            Change::RenumberRevision { uid, number, .. } => shown(&(uid, "number"), number),
+            Change::AdoptRevision { uid, .. } => shown(&(uid, "owner"), &"adopted"),
+            Change::AdoptPod(pod) => of_pod(pod, "owner", &"adopted"),
+            Change::ReleasePod(pod) => of_pod(pod, "owner", &"released"),
+            Change::SetMetadata { pod, labels, annotations } => {
+                let annotations: Vec<_> = annotations
+                    .iter()
+                    .map(|(key, value)| (key, value.as_deref().map(without_times)))
+                    .collect();
+                of_pod(pod, "metadata", &(labels, annotations))
+            }
+            Change::OwnClaim(it) => shown(&(&it.uid, "owners"), &(&it.add, &it.remove)),
+            Change::PatchNode(it) => shown(&(&it.uid, "node"), &(&it.record, it.cordon)),
+            Change::AdmitNode { uid, .. } => shown(&(uid, "taint"), &"removed"),
+            Change::SetGate { pod, closed_for, .. } => of_pod(pod, "gate", closed_for),
+            Change::PatchInPlace(it) => of_pod(&it.pod, "containers", &(&it.images, &it.labels)),
+            Change::PatchSidecars(it) => of_pod(&it.pod, "sidecars", &(&it.set, &it.to)),
+            Change::ResizePod { pod, resources, .. } => of_pod(pod, "resources", resources),
+            Change::CreateRevision(_)
+            | Change::DryRun { .. }
+            | Change::CreatePod(_)
+            | Change::DeletePod(_)
+            | Change::ForceDeletePod(_)
+            | Change::CreateClaim(_)
+            | Change::CreateHookRun(_)
             | Change::Delete { .. }
             | Change::ApplyBudget(_)
             | Change::ProbeGuard { .. } => None,

@@ -5,9 +5,6 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use jiff::Timestamp;
 
-use super::Change;
-use crate::observed::PodRef;
-
 /// What a write changes, and the content that it gives it, as hashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fingerprint {
@@ -32,60 +29,20 @@ impl Fingerprint {
     }
 }
 
-impl Change {
-    /// What is changed in an object that exists, without the preconditions and the time of the change; None for
-    /// creations, deletions and dry runs. They have limits of their own: refused and altered objects are not created
-    /// again at once, and a pod is deleted once.
-    pub fn fingerprint(&self) -> Option<Fingerprint> {
-        let of_pod =
-            |pod: &PodRef, part, content: &dyn Debug| shown(&(&pod.uid, &pod.name, part), content);
-        match self {
-            Change::PatchWorkload(patch) => shown(&"the workload", patch),
-            Change::RenumberRevision { uid, number, .. } => shown(&(uid, "number"), number),
-            Change::AdoptRevision { uid, .. } => shown(&(uid, "owner"), &"adopted"),
-            Change::AdoptPod(pod) => of_pod(pod, "owner", &"adopted"),
-            Change::ReleasePod(pod) => of_pod(pod, "owner", &"released"),
-            Change::SetMetadata { pod, labels, annotations } => {
-                let annotations: Vec<_> = annotations
-                    .iter()
-                    .map(|(key, value)| (key, value.as_deref().map(without_times)))
-                    .collect();
-                of_pod(pod, "metadata", &(labels, annotations))
-            }
-            Change::OwnClaim(it) => shown(&(&it.uid, "owners"), &(&it.add, &it.remove)),
-            Change::PatchNode(it) => shown(&(&it.uid, "node"), &(&it.record, it.cordon)),
-            Change::AdmitNode { uid, .. } => shown(&(uid, "taint"), &"removed"),
-            Change::SetGate { pod, closed_for, .. } => of_pod(pod, "gate", closed_for),
-            Change::PatchInPlace(it) => of_pod(&it.pod, "containers", &(&it.images, &it.labels)),
-            Change::PatchSidecars(it) => of_pod(&it.pod, "sidecars", &(&it.set, &it.to)),
-            Change::ResizePod { pod, resources, .. } => of_pod(pod, "resources", resources),
-            Change::CreateRevision(_)
-            | Change::DryRun { .. }
-            | Change::CreatePod(_)
-            | Change::DeletePod(_)
-            | Change::ForceDeletePod(_)
-            | Change::CreateClaim(_)
-            | Change::CreateHookRun(_)
-            | Change::Delete { .. }
-            | Change::ApplyBudget(_)
-            | Change::ProbeGuard { .. } => None,
-        }
-    }
-}
-
 /// The fingerprint of a write with content that is compared by its debug output: most of it has no hash.
-fn shown(subject: &impl Hash, content: &dyn Debug) -> Option<Fingerprint> {
+pub(super) fn shown(subject: &impl Hash, content: &dyn Debug) -> Option<Fingerprint> {
     Some(Fingerprint::of(subject, &format!("{content:?}")))
 }
 
 /// The parts of an annotation, of JSON or not, that are not times: the same write has another time when it is repeated.
-fn without_times(text: &str) -> Vec<&str> {
+pub(super) fn without_times(text: &str) -> Vec<&str> {
     text.split('"').filter(|part| part.parse::<Timestamp>().is_err()).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::super::Change;
+    use crate::observed::PodRef;
 
     #[test]
     fn records_that_differ_only_in_their_times_have_the_same_content() {

@@ -113,13 +113,13 @@ impl ArgoCd {
         .await
     }
 
-    /// Waits until an application has this sync status and one of these healths.
-    pub async fn until(&self, case: &Case, sync: &str, health: &[&str]) -> Result<()> {
-        case.eventually(&format!("the application is {sync}, {health:?}"), async || {
+    /// Waits until an application has this sync status and this health.
+    pub async fn until(&self, case: &Case, sync: &str, health: &str) -> Result<()> {
+        case.eventually(&format!("the application is {sync} and {health}"), async || {
             let application = self.refresh(case).await?;
             let status = &application["status"];
             let found = status["health"]["status"].as_str().unwrap_or_default();
-            ensure!(status["sync"]["status"] == sync && health.contains(&found), "{status:#}");
+            ensure!(status["sync"]["status"] == sync && found == health, "{status:#}");
             Ok(())
         })
         .await
