@@ -13,6 +13,7 @@ mod canary;
 mod chart;
 mod chart_values;
 mod container_order;
+mod control_plane;
 mod defaults;
 mod examples;
 mod first_hour;
@@ -161,6 +162,7 @@ fn main() -> anyhow::Result<ExitCode> {
         unreadable::tests(),
         revisions::tests(),
         argo_cd::tests(),
+        control_plane::tests(),
         k9s::tests(),
         kstatus::tests(),
         kubectl::tests(),
