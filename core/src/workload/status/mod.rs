@@ -346,21 +346,25 @@ fn progressing(workload: &Workload, outcome: &Outcome) -> Finding {
         return waits(held.reason, held.message.clone());
     }
     if let Some(pause) = rollout.progress.pause_conditions.first() {
-        let ignored = format!(
-            "`paused: false` was set by an apply and does not resume step {step}: remove `paused` from the manifest, \
-             or resume with {}",
-            workload.command("resume", "")
-        );
-        let (reason, what) = match pause.reason {
-            PauseReason::PausedByCanaryPauseStep if rollout.resume_ignored => {
-                return waits(Reason::ResumeByApplyIgnored, ignored);
+        let ignored = rollout.resume_ignored.then(|| {
+            format!(
+                "`paused: false` was set by an apply and does not resume step {step}: remove `paused` from the \
+                 manifest, or resume with {}",
+                workload.command("resume", "")
+            )
+        });
+        let (reason, what) = match (pause.reason, &ignored) {
+            (PauseReason::PausedByCanaryPauseStep, Some(ignored)) => {
+                return waits(Reason::ResumeByApplyIgnored, ignored.clone());
             }
-            PauseReason::PausedByCanaryPauseStep => (Reason::PausedByCanaryPauseStep, "is paused"),
-            PauseReason::PausedByStepBasedHook => {
+            (PauseReason::PausedByCanaryPauseStep, None) => {
+                (Reason::PausedByCanaryPauseStep, "is paused")
+            }
+            (PauseReason::PausedByStepBasedHook, _) => {
                 (Reason::PausedByStepBasedHook, "is paused because its hook was not successful")
             }
         };
-        let also = if rollout.resume_ignored { format!(". {ignored}") } else { String::new() };
+        let also = ignored.map_or_else(String::new, |ignored| format!(". {ignored}"));
         let message = format!(
             "canary step {step} {what}; set spec.updateStrategy.paused to false to continue{also}"
         );

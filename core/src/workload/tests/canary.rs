@@ -316,17 +316,20 @@ fn pods_of_unknown_revisions_do_not_determine_the_stable_revision() {
     assert_eq!(story.images(), "v2 v2 v2 v2");
 }
 
-#[test]
-fn an_apply_does_not_resume() {
+/// A canary at its pause, which an apply of `paused: false` has not resumed.
+fn applied() -> Story {
     let mut story = walkthrough();
     story.image("v2").settle();
-    let applied = json!({"kubectl.kubernetes.io/last-applied-configuration":
-        r#"{"spec":{"updateStrategy":{"paused":false}}}"#});
     let annotations = story.object.metadata.annotations.get_or_insert_default();
-    annotations.extend(
-        serde_json::from_value::<std::collections::BTreeMap<_, _>>(applied).expect("annotations"),
-    );
+    let applied = r#"{"spec":{"updateStrategy":{"paused":false}}}"#;
+    annotations.insert(names::LAST_APPLIED.to_owned(), applied.to_owned());
     resume(&mut story);
+    story
+}
+
+#[test]
+fn an_apply_does_not_resume() {
+    let mut story = applied();
     assert_eq!(story.images(), "v1 v1 v1 v2");
     assert!(story.paused(), "paused again, so that kubectl patch can resume");
     assert_eq!(story.condition("Progressing").expect("condition").0, "ResumeByApplyIgnored");
@@ -339,21 +342,10 @@ fn an_apply_does_not_resume() {
     assert_eq!(story.images(), "v1 v1 v2 v2");
 }
 
-/// A canary at its pause, which an apply of `paused: false` does not resume, and to which it is applied again.
-fn applied_again() -> Story {
-    let mut story = walkthrough();
-    story.image("v2").settle();
-    let annotations = story.object.metadata.annotations.get_or_insert_default();
-    let applied = r#"{"spec":{"updateStrategy":{"paused":false}}}"#;
-    annotations.insert(names::LAST_APPLIED.to_owned(), applied.to_owned());
-    resume(&mut story);
-    story.user(json!({"updateStrategy": {"paused": false}}));
-    story
-}
-
 #[test]
 fn a_pause_ends_in_its_annotation_although_an_apply_has_set_paused_to_false() {
-    let mut story = applied_again();
+    let mut story = applied();
+    story.user(json!({"updateStrategy": {"paused": false}}));
     let annotations = story.object.metadata.annotations.get_or_insert_default();
     let pause = OwnPause::of(annotations).expect("a pause");
     assert!(pause.apply_ignored);
@@ -365,7 +357,8 @@ fn a_pause_ends_in_its_annotation_although_an_apply_has_set_paused_to_false() {
 
 #[test]
 fn how_to_resume_says_more_than_that_applies_undo_the_pause() {
-    let mut story = applied_again();
+    let mut story = applied();
+    story.user(json!({"updateStrategy": {"paused": false}}));
     story.refuses = Some(Attempt::SteerRollout);
     story.settle();
     assert!(!story.paused());

@@ -153,11 +153,14 @@ async fn install(case: &Case, folder: &Path) -> Result<()> {
         let labels = json!({"app.kubernetes.io/part-of": "argocd"});
         json!({"name": name, "namespace": case.namespace, "labels": labels})
     };
-    let object = |kind: &str, name: &str, data: &Value| json!({"apiVersion": "v1", "kind": kind, "metadata": metadata(name), "stringData": data, "data": data});
-    let mut config = object("ConfigMap", "argocd-cm", &values["configs"]["cm"]);
-    let mut secret = object("Secret", "argocd-secret", &json!({"server.secretkey": "test"}));
-    config.as_object_mut().context("no object")?.remove("stringData");
-    secret.as_object_mut().context("no object")?.remove("data");
+    let config = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": metadata("argocd-cm"), "data": values["configs"]["cm"],
+    });
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret",
+        "metadata": metadata("argocd-secret"), "stringData": {"server.secretkey": "test"},
+    });
     let everything = json!({
         "sourceRepos": ["*"],
         "destinations": [{"server": "*", "namespace": "*"}],
