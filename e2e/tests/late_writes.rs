@@ -52,9 +52,11 @@ async fn check(case: &mut Case, change: Value, undo: Value) -> Result<()> {
         Ok(())
     })
     .await?;
-    // No deletion is proven to be wanted while all hooks pass.
-    let reads = Requests::To(Verb::Get, "gamedeployments");
-    proxy.play(Script::default().with(reads, Fault::Conflict, Frequency::Always));
+    // No deletion is proven to be wanted while all hooks pass: a read of the workload proves it, and a write of its
+    // status.
+    let proofs = [Verb::Get, Verb::Update].map(|verb| Requests::To(verb, "gamedeployments"));
+    let refuse = |script: Script, proof| script.with(proof, Fault::Conflict, Frequency::Always);
+    proxy.play(proofs.into_iter().fold(Script::default(), refuse));
     case.hooks.answer("/", Answer::Json(json!({"age": 45})));
     case.eventually("all hooks have passed", async || {
         let runs = case.list("hookruns").await?;
