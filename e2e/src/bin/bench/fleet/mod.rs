@@ -1,7 +1,7 @@
 //! `bench fleet`: what a large fleet costs, by default 20,000 pods in workloads of 1,000 on 200 nodes with heartbeats:
 //! the operator's CPU time per pod by tenths, without what it takes at rest; its memory; what it takes at rest, and what its
 //! watches cost the API server; an update of one workload among all others; /metrics; and how soon it is ready and acts
-//! after kill -9, and after a takeover by the standby. `fleet foreign` adds twice as many pods of another controller.
+//! after kill -9, and after a takeover by the standby. `fleet foreign` adds five times as many pods of another controller.
 
 mod nodes;
 mod report;
@@ -50,7 +50,7 @@ pub async fn measure(
     ensure!(size >= 10 && size.is_multiple_of(10), "not a multiple of ten: {size}");
     let _heartbeats = nodes::create(plane).await?;
     let (case, folder) = open(plane, "fleet", &[ROOM_IN_NAMESPACE]).await?;
-    let foreign = if part.is_some() { 2 * size } else { 0 };
+    let foreign = if part.is_some() { 5 * size } else { 0 };
     if foreign > 0 {
         eprintln!("{foreign} pods of another controller");
         foreign::create_controlled(&case, foreign).await?;
