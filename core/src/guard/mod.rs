@@ -20,7 +20,7 @@
 //!
 //! ```
 //! # use gamekeeper_core::{guard::{Case, Permit, may_touch}, observed::Pod};
-//! fn ask<'a>(pod: &'a Pod, case: &mut impl Case) -> Option<Permit<'a>> {
+//! fn ask<'a>(pod: &'a Pod, case: &impl Case) -> Option<Permit<'a>> {
 //!     may_touch(pod, case)
 //! }
 //! ```
@@ -48,9 +48,9 @@ pub trait Case {
     /// Whether a user released the pod from its guard.
     fn is_released(&self) -> bool;
     /// Whether the pod is guarded, and its node is lost: neither its hook nor its players can reach it.
-    fn is_on_lost_node(&mut self) -> bool;
+    fn is_on_lost_node(&self) -> bool;
     /// Whether the hook allows the action.
-    fn hook(&mut self) -> HookAnswer;
+    fn hook(&self) -> HookAnswer;
     /// When the success of the hook becomes invalid.
     fn valid_until(&self) -> Option<Timestamp>;
 }
@@ -75,7 +75,7 @@ pub enum HookAnswer {
 /// - it is guarded, the action deletes it, and its node is lost or its deadline has passed.
 ///
 /// The last two items are invariant 11 (see `protection`).
-pub fn may_touch<'a>(pod: &'a Pod, case: &mut impl Case) -> Option<Permit<'a>> {
+pub fn may_touch<'a>(pod: &'a Pod, case: &impl Case) -> Option<Permit<'a>> {
     let ground = ground(pod, case)?;
     let until = match ground {
         Ground::Hook => case.valid_until(),
@@ -95,7 +95,7 @@ pub enum ClosedGate<'a> {
 }
 
 /// What happens to a pod whose gate is already closed, by the rules of [`may_touch`].
-pub fn closed_gate<'a>(pod: &'a Pod, case: &mut impl Case) -> ClosedGate<'a> {
+pub fn closed_gate<'a>(pod: &'a Pod, case: &impl Case) -> ClosedGate<'a> {
     match ground(pod, case) {
         None => ClosedGate::Opens,
         Some(_) if !case.is_possible() => ClosedGate::Stays,
@@ -105,7 +105,7 @@ pub fn closed_gate<'a>(pod: &'a Pod, case: &mut impl Case) -> ClosedGate<'a> {
 }
 
 /// What allows an action once it is possible; None if nothing does.
-fn ground(pod: &Pod, case: &mut impl Case) -> Option<Ground> {
+fn ground(pod: &Pod, case: &impl Case) -> Option<Ground> {
     if pod.terminating {
         return None;
     }

@@ -36,11 +36,11 @@ impl Case for Fixed {
         self.released
     }
 
-    fn is_on_lost_node(&mut self) -> bool {
+    fn is_on_lost_node(&self) -> bool {
         self.lost_node
     }
 
-    fn hook(&mut self) -> HookAnswer {
+    fn hook(&self) -> HookAnswer {
         self.hook
     }
 
@@ -127,7 +127,7 @@ fn a_pod_may_be_touched_for_exactly_the_documented_reasons() {
     for bits in 0..1 << 7 {
         let is = |bit: u8| bits & (1 << bit) != 0;
         for hook in [HookAnswer::Allowed, HookAnswer::Held, HookAnswer::PastDeadline] {
-            let mut case = Fixed {
+            let case = Fixed {
                 possible: is(0),
                 deletes: is(1),
                 needs_hook: is(2),
@@ -136,7 +136,7 @@ fn a_pod_may_be_touched_for_exactly_the_documented_reasons() {
                 hook,
             };
             let pod = pod(is(5), is(6));
-            let permit = may_touch(&pod, &mut case);
+            let permit = may_touch(&pod, &case);
             let ground = permit.as_ref().map(Permit::ground);
             assert_eq!(ground, expected(case, is(5), is(6)), "{case:?}");
             let Some(permit) = permit else {
@@ -164,7 +164,7 @@ fn a_closed_gate_opens_unless_the_change_is_allowed() {
         (HookAnswer::Allowed, false, "stays"),
         (HookAnswer::Allowed, true, "changes"),
     ] {
-        let mut case = Fixed {
+        let case = Fixed {
             possible,
             deletes: false,
             needs_hook: true,
@@ -172,7 +172,7 @@ fn a_closed_gate_opens_unless_the_change_is_allowed() {
             lost_node: false,
             hook,
         };
-        let what = match closed_gate(&pod, &mut case) {
+        let what = match closed_gate(&pod, &case) {
             ClosedGate::Opens => "opens",
             ClosedGate::Stays => "stays",
             ClosedGate::Change(permit) => {

@@ -9,7 +9,7 @@ use crate::api::WorkloadStatus;
 use crate::api::names::HookPoint;
 use crate::observed::Pod;
 use crate::workload::decision::Draft;
-use crate::workload::hooks::{Hooks, Intent, retry};
+use crate::workload::hooks::{Awaited, Hooks, Intent, Needs, Settled, retry};
 use crate::workload::protection::{
     Guarding, keep_in_force, status as protection_status, take_down,
 };
@@ -36,31 +36,34 @@ pub fn plan<S: Clone + Default + PartialEq + AsRef<WorkloadStatus> + AsMut<Workl
     // With `--cascade=orphan`, the pods are left to the user; without protection, to the garbage collector.
     if workload.guard_marks.is_orphaning() || workload.guarded.is_none() {
         add_guarding(&mut draft, take_down(workload, world, &own));
-        let hooks = Hooks::new(workload, world);
+        let awaited = Awaited::default();
         let is_refused = !world.failures.is_empty();
-        let status = is_refused.then(|| status(workload, world, &own, &hooks, &draft, old_status));
+        let status =
+            is_refused.then(|| status(workload, world, &own, &awaited, &draft, old_status));
         return finish(workload, world, &own, draft, status, old_status);
     }
-    let mut hooks = Hooks::new(workload, world);
+    let hooks = Hooks::new(workload, world);
+    let mut needs = Needs::default();
     draft.patch_workload(retry::begin(workload));
     let remaining: Vec<&Pod> = own.iter().copied().filter(|pod| !pod.terminating).collect();
     for pod in &remaining {
         // With `--cascade=orphan`, the garbage collector may have removed the pod's owner reference since the pod was
         // observed. Such a pod must not be deleted, so the deletion requires that the pod has not changed.
-        let permit = hooks.may_touch(pod, &Intent::removal(world.now));
+        let permit = hooks.may_touch(pod, &Intent::removal(world.now)).hand_over(&mut needs);
         draft.extend(
             permit.map(|it| Write::delete_unchanged_pod(it, DeletionReason::WorkloadDeleted)),
         );
     }
-    draft.extend(hooks.settle(&own));
+    let Settled { writes, awaited } = hooks.settle(needs, &own);
+    draft.extend(writes);
     draft.patch_workload(hooks.end_retry());
-    draft.wake_at(hooks.wake);
+    draft.wake_at(awaited.wake);
     let guarding = match remaining.is_empty() {
         true => take_down(workload, world, &own),
         false => keep_in_force(workload, world),
     };
     add_guarding(&mut draft, guarding);
-    let status = status(workload, world, &own, &hooks, &draft, old_status);
+    let status = status(workload, world, &own, &awaited, &draft, old_status);
     finish(workload, world, &own, draft, Some(status), old_status)
 }
 
@@ -102,7 +105,7 @@ fn status<S: Clone + Default + AsMut<WorkloadStatus>>(
     workload: &Workload,
     world: &World,
     own: &[&Pod],
-    hooks: &Hooks,
+    awaited: &Awaited,
     draft: &Draft,
     old: Option<&S>,
 ) -> S {
@@ -118,13 +121,13 @@ fn status<S: Clone + Default + AsMut<WorkloadStatus>>(
     status.available_replicas = counts.available;
     status.updated_replicas = counts.updated;
     status.updated_ready_replicas = counts.updated_ready;
-    let blocked = hooks.blocked.get(&HookPoint::PreDelete);
+    let blocked = awaited.blocked.get(&HookPoint::PreDelete);
     status.pre_delete_hook_condition = longest_waiting(blocked.cloned().unwrap_or_default());
-    status.protection = protection_status(workload, hooks, own);
+    status.protection = protection_status(workload, awaited, own);
     let shown = status.clone();
     let old = std::mem::take(&mut status.conditions);
     let refusals = draft.refusals(&world.failures, world.now);
-    let waits = hooks_of_pods(hooks, world.now);
+    let waits = hooks_of_pods(awaited, world.now);
     let mut conditions = leaving(workload, counts.replicas, &waits, &refusals, &old, world.now);
     conditions.extend(guard_condition(workload, world, own, &old));
     let is_decided = |it: &Condition| conditions.iter().any(|new| new.type_ == it.type_);

@@ -7,7 +7,7 @@ use crate::api::{GameDeployment, GameDeploymentStatus};
 use crate::observed::Pod;
 use crate::workload::decision::Obstacles;
 use crate::workload::deletion;
-use crate::workload::hooks::{Hooks, Intent};
+use crate::workload::hooks::{Asked, Hooks, Intent, Needs};
 use crate::workload::in_place::is_at;
 use crate::workload::outline::{Beginning, begin, conclude, stop, without_revision};
 use crate::workload::pods::active;
@@ -45,7 +45,7 @@ pub fn plan(
         return Ok(deletion::plan(&workload, world, gd.status.as_ref()));
     }
     let old_status = gd.status.as_ref();
-    let Beginning { own, mut hooks, found, mut draft } = begin(&workload, world);
+    let Beginning { own, hooks, found, mut draft } = begin(&workload, world);
     let Some(revisions) = found.revisions else {
         let status =
             without_revision(&workload, world, &own, found.collisions, old_status, &mut draft);
@@ -83,24 +83,27 @@ pub fn plan(
     let existing = (sizes.kept.len() + draft.adoptions()) as i64;
     let missing = workload.replicas + sizes.surge - existing;
     let held = Held::of(&own, |pod| sizes.may_create_at_revision_of(pod), missing, world);
-    draft.extend(remove(&scene, &held, &mut hooks));
+    let mut needs = Needs::default();
+    draft.extend(remove(&scene, &held, &hooks).hand_over(&mut needs));
     let Created { pods, obstacles, waits_for } = create(&scene, existing + held.count());
     draft.extend(pods.into_iter().map(Write::create_pod));
     draft.block(obstacles);
     draft.waits_for = waits_for;
     draft.block(Obstacles { scale: index::why_invalid(&workload), ..Obstacles::default() });
     let mut budget = Budget::of(&scene);
-    draft.extend(update::replace_requested(&scene, Requested::Open, &mut budget, &mut hooks));
-    let updates = update::update_pods(&scene, &mut budget, &mut hooks);
-    let refused = update::replace_requested(&scene, Requested::Refused, &mut budget, &mut hooks);
-    draft.extend(refused);
+    let open = update::replace_requested(&scene, Requested::Open, &mut budget, &hooks);
+    let updates = update::update_pods(&scene, &mut budget, &hooks);
+    let refused = update::replace_requested(&scene, Requested::Refused, &mut budget, &hooks);
+    draft.extend(open.hand_over(&mut needs));
+    let updates = updates.hand_over(&mut needs);
+    draft.extend(refused.hand_over(&mut needs));
     draft.add_updates(updates.decided);
-    draft.add_updates(follow(&scene, &updates.changing, &mut hooks));
+    draft.add_updates(follow(&scene, &updates.changing, &hooks).hand_over(&mut needs));
     if let Some(pruned) = prune_names(&workload, &own) {
         draft.patch_workload(pruned.patch);
         draft.events.extend(pruned.event);
     }
-    Ok(conclude(&scene, &held, hooks, draft, old_status, |status| status))
+    Ok(conclude(&scene, &held, &hooks, needs, draft, old_status, |status| status))
 }
 
 /// The old pods to update: those that the partition does not keep. Old pods that surge pods have replaced are
@@ -118,7 +121,8 @@ fn to_update<'a>(workload: &Workload, revisions: &Revisions, sizes: &Sizes<'a>) 
 }
 
 /// Deletes victims, pods that have ended and pods on lost nodes, if they may be deleted.
-fn remove<'a>(scene: &Scene<'a>, held: &Held<'a>, hooks: &mut Hooks<'a>) -> Vec<Write> {
+fn remove<'a>(scene: &Scene<'a>, held: &Held<'a>, hooks: &Hooks<'a>) -> Asked<'a, Vec<Write>> {
+    let mut needs = Needs::default();
     let pods = held.others(scene.own).into_iter();
     let deletions = pods.filter_map(|pod| {
         let reason = if pod.ended() {
@@ -130,10 +134,11 @@ fn remove<'a>(scene: &Scene<'a>, held: &Held<'a>, hooks: &mut Hooks<'a>) -> Vec<
         } else {
             return None;
         };
-        let permit = hooks.may_touch(pod, &Intent::removal(scene.world.now))?;
-        Some(Write::delete_pod(permit, reason))
+        let permit = hooks.may_touch(pod, &Intent::removal(scene.world.now));
+        Some(Write::delete_pod(permit.hand_over(&mut needs)?, reason))
     });
-    deletions.collect()
+    let deletions = deletions.collect();
+    Asked::new(deletions, needs)
 }
 
 /// Creates the missing pods: as many at the update revision as the rollout allows and the API server accepts, and the

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use crate::api::{GameStatefulSet, GameStatefulSetStatus, WorkloadStatus};
 use crate::observed::{Pod, PodPhase, PodUid};
 use crate::workload::deletion;
-use crate::workload::hooks::{Hooks, Intent};
+use crate::workload::hooks::{Asked, Hooks, Intent, Needs};
 use crate::workload::outline::{Beginning, begin, conclude, stop, without_revision};
 use crate::workload::pods::active;
 use crate::workload::pods::creation::{max_creations, pod_with_ordinal};
@@ -46,7 +46,7 @@ pub fn plan(
     }
     let identity = Identity::of(gsts);
     let old_status = gsts.status.as_ref();
-    let Beginning { own, mut hooks, found, mut draft } = begin(&workload, world);
+    let Beginning { own, hooks, found, mut draft } = begin(&workload, world);
     let Some(revisions) = found.revisions else {
         let status =
             without_revision(&workload, world, &own, found.collisions, old_status, &mut draft);
@@ -96,14 +96,10 @@ pub fn plan(
     let leaving = ordinals.leaving(&sizes.victims, can_create);
     // The pod of a reserved ordinal may come back, and must find its claims unchanged.
     let keeps_claims = |ordinal| wanted.contains(ordinal) || workload.reserved.contains(&ordinal);
-    let mut removal = Removal {
-        scene: &scene,
-        ordinals: &ordinals,
-        leaving,
-        claims: &mut claims,
-        hooks: &mut hooks,
-    };
-    let removals = removal.remove(held.others(&own), keeps_claims);
+    let mut removal =
+        Removal { scene: &scene, ordinals: &ordinals, leaving, claims: &mut claims, hooks: &hooks };
+    let mut needs = Needs::default();
+    let removals = removal.remove(held.others(&own), keeps_claims).hand_over(&mut needs);
     let scales = !removals.is_empty() || (!created.pods.is_empty() && !is_refused);
     // Deleting the pod of a reserved ordinal relies on its substitute, so the substitute is not updated in the same
     // plan.
@@ -111,11 +107,12 @@ pub fn plan(
         true => Budget::spent(),
         false => Budget::of(&scene),
     };
-    let mut replacements =
-        update::replace_requested(&scene, Requested::Open, &mut budget, &mut hooks);
-    let updates = update::update_pods(&scene, &mut budget, &mut hooks);
-    let refused = update::replace_requested(&scene, Requested::Refused, &mut budget, &mut hooks);
-    replacements.extend(refused);
+    let open = update::replace_requested(&scene, Requested::Open, &mut budget, &hooks);
+    let updates = update::update_pods(&scene, &mut budget, &hooks);
+    let refused = update::replace_requested(&scene, Requested::Refused, &mut budget, &hooks);
+    let mut replacements = open.hand_over(&mut needs);
+    let updates = updates.hand_over(&mut needs);
+    replacements.extend(refused.hand_over(&mut needs));
     let mut attempts = updates.decided.writes.iter().filter_map(Write::attempt);
     let is_updating = attempts.any(Attempt::updates) || !replacements.is_empty();
     if identity.ordered && is_updating {
@@ -127,13 +124,13 @@ pub fn plan(
     draft.block(created.obstacles);
     draft.waits_for = created.waits_for;
     draft.add_updates(updates.decided);
-    draft.add_updates(follow(&scene, &updates.changing, &mut hooks));
+    draft.add_updates(follow(&scene, &updates.changing, &hooks).hand_over(&mut needs));
     draft.extend(repair(&scene, &ordinals, &identity, &mut claims));
     draft.extend(claims.settle(&own, keeps_claims));
     vacated.add(&workload, world, &own, &draft);
     draft.wake_at(vacated.wake());
     let show = |status| whole_status(status, &sizes, &vacated);
-    Ok(conclude(&scene, &held, hooks, draft, old_status, show))
+    Ok(conclude(&scene, &held, &hooks, needs, draft, old_status, show))
 }
 
 /// Whether a pod is deleted because its ordinal is reserved.
@@ -149,24 +146,30 @@ struct Removal<'s, 'a> {
     /// Pods whose turn it is to be deleted for good.
     leaving: HashSet<PodUid<'a>>,
     claims: &'s mut Claims<'a>,
-    hooks: &'s mut Hooks<'a>,
+    hooks: &'s Hooks<'a>,
 }
 
 impl<'a> Removal<'_, 'a> {
-    fn remove(&mut self, pods: Vec<&'a Pod>, keeps_claims: impl Fn(i64) -> bool) -> Vec<Write> {
+    fn remove(
+        &mut self,
+        pods: Vec<&'a Pod>,
+        keeps_claims: impl Fn(i64) -> bool,
+    ) -> Asked<'a, Vec<Write>> {
+        let mut needs = Needs::default();
         let deletions = pods.into_iter().filter_map(|pod| {
             let (reason, possible) = self.reason(pod)?;
             let intent = Intent { possible, ..Intent::removal(self.scene.world.now) };
-            let permit = self.hooks.may_touch(pod, &intent)?;
+            let permit = self.hooks.may_touch(pod, &intent).hand_over(&mut needs)?;
             let ordinal = self.ordinals.ordinal_of(pod);
             let may_delete = keeps_claims(ordinal) || self.claims.transfer(&permit, ordinal);
             may_delete.then(|| Write::delete_pod(permit, reason))
         });
-        deletions.collect()
+        let deletions = deletions.collect();
+        Asked::new(deletions, needs)
     }
 
     /// Why a pod is to be deleted, and whether its turn has come. None if the pod is to be kept.
-    fn reason(&mut self, pod: &Pod) -> Option<(DeletionReason, bool)> {
+    fn reason(&self, pod: &Pod) -> Option<(DeletionReason, bool)> {
         if pod.ended() {
             return Some((DeletionReason::of_ended_pod(pod), true));
         }

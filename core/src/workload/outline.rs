@@ -6,7 +6,7 @@ use crate::api::WorkloadStatus;
 use crate::observed::{Pod, RevisionName};
 use crate::workload::decision::{Concern, Draft, Obstacles};
 use crate::workload::hooks::run_maker::CannotMake;
-use crate::workload::hooks::{Hooks, retry};
+use crate::workload::hooks::{Awaited, Hooks, Needs, Settled, retry};
 use crate::workload::pods::{OwnPods, own_pods};
 use crate::workload::protection::{move_off_nodes, protect};
 use crate::workload::revision::FoundRevisions;
@@ -54,13 +54,12 @@ pub fn stop<'a, S: Clone + Default + PartialEq + AsRef<WorkloadStatus>>(
     workload: &Workload,
     world: &World,
     own: &[&'a Pod],
-    mut hooks: Hooks<'a>,
+    hooks: Hooks<'a>,
     mut draft: Draft,
     old_status: Option<&S>,
     status: Option<S>,
 ) -> Plan<S> {
-    hooks.keep_only_removals(own);
-    draft.extend(hooks.settle(own));
+    draft.extend(hooks.settle(hooks.keep_only_removals(own), own).writes);
     draft.patch_workload(hooks.end_retry());
     close(workload, world, own, draft, old_status, status)
 }
@@ -94,7 +93,8 @@ pub fn without_revision<S: Clone + Default + AsMut<WorkloadStatus>>(
 pub fn conclude<'a, S: Clone + Default + PartialEq + AsRef<WorkloadStatus>>(
     scene: &Scene<'a>,
     held: &Held,
-    mut hooks: Hooks<'a>,
+    hooks: &Hooks<'a>,
+    needs: Needs<'a>,
     mut draft: Draft,
     old_status: Option<&S>,
     into_status: impl FnOnce(WorkloadStatus) -> S,
@@ -102,12 +102,13 @@ pub fn conclude<'a, S: Clone + Default + PartialEq + AsRef<WorkloadStatus>>(
     let update = scene.revisions.update.name();
     draft.add_updates(scene.dry_run().into());
     draft.wake_at(held.wake());
-    draft.wake_at(hooks.wake);
-    draft.extend(hooks.settle(scene.own));
+    let Settled { writes, awaited } = hooks.settle(needs, scene.own);
+    draft.wake_at(awaited.wake);
+    draft.extend(writes);
     draft.patch_workload(hooks.end_retry());
     draft.extend(unused_revisions(scene));
     draft.block(held.obstacles(update, scene.sizes.stable));
-    draft.block(obstacles_of_hooks(scene, &hooks));
+    draft.block(obstacles_of_hooks(scene, &awaited));
     draft.block(draft.refusals(&scene.world.failures, scene.world.now));
     let (counts, wake) = status::count(scene.workload, scene.sizes.active, update, scene.world.now);
     draft.wake_at(wake);
@@ -118,7 +119,7 @@ pub fn conclude<'a, S: Clone + Default + PartialEq + AsRef<WorkloadStatus>>(
         scene,
         counts,
         status::active(scene.workload, places),
-        &hooks,
+        &awaited,
         reasons,
         old_status.map(AsRef::as_ref),
     );
@@ -137,10 +138,10 @@ fn unused_revisions(scene: &Scene) -> Vec<Write> {
 }
 
 /// What is blocked because a hook cannot be run.
-fn obstacles_of_hooks(scene: &Scene, hooks: &Hooks) -> Obstacles {
+fn obstacles_of_hooks(scene: &Scene, awaited: &Awaited) -> Obstacles {
     let step_problem = scene.sizes.rollout.problem.as_ref();
     let pod_problem = |concern| {
-        let mut problems = hooks.problems.iter();
+        let mut problems = awaited.problems.iter();
         problems.find_map(|(affected, problem)| (*affected == concern).then_some(problem))
     };
     Obstacles {

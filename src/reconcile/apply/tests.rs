@@ -208,11 +208,11 @@ impl Case for Allowed {
         false
     }
 
-    fn is_on_lost_node(&mut self) -> bool {
+    fn is_on_lost_node(&self) -> bool {
         false
     }
 
-    fn hook(&mut self) -> HookAnswer {
+    fn hook(&self) -> HookAnswer {
         HookAnswer::Allowed
     }
 
@@ -238,8 +238,8 @@ pub(super) fn running(name: &str) -> Pod {
     test_feed::kept_pod(None, &pod).own().expect("an own pod").as_ref().clone()
 }
 
-pub(super) fn permit(pod: &Pod, mut allowed: Allowed) -> Permit<'_> {
-    may_touch(pod, &mut allowed).expect("a permit")
+pub(super) fn permit(pod: &Pod, allowed: Allowed) -> Permit<'_> {
+    may_touch(pod, &allowed).expect("a permit")
 }
 
 fn delete(name: &str) -> Write {

@@ -1,20 +1,25 @@
 //! What the guard asks about a pod: the hook point, the runs, and the wait of the pod.
 
+use std::cell::OnceCell;
+
 use jiff::Timestamp;
 
 use crate::api::names::HookPoint;
 use crate::guard;
 use crate::guard::{Case, ClosedGate, HookAnswer, Permit};
 use crate::observed::Pod;
-use crate::workload::hooks::{Hooks, Intent};
+use crate::workload::hooks::need::Need;
+use crate::workload::hooks::{Asked, Hooks, Intent, Needs};
 
-struct Asked<'h, 'a> {
-    hooks: &'h mut Hooks<'a>,
+struct Question<'h, 'a> {
+    hooks: &'h Hooks<'a>,
     pod: &'a Pod,
     intent: &'h Intent<'h>,
+    /// What the hook answers; empty until the guard asks it.
+    answer: OnceCell<(HookAnswer, Need<'a>)>,
 }
 
-impl Case for Asked<'_, '_> {
+impl Case for Question<'_, '_> {
     fn is_possible(&self) -> bool {
         self.intent.possible
     }
@@ -31,12 +36,12 @@ impl Case for Asked<'_, '_> {
         self.hooks.workload.is_released(self.pod)
     }
 
-    fn is_on_lost_node(&mut self) -> bool {
+    fn is_on_lost_node(&self) -> bool {
         self.hooks.is_on_lost_node(self.pod)
     }
 
-    fn hook(&mut self) -> HookAnswer {
-        self.hooks.clear(self.pod, self.intent)
+    fn hook(&self) -> HookAnswer {
+        self.answer.get_or_init(|| self.hooks.answer(self.pod, self.intent)).0
     }
 
     fn valid_until(&self) -> Option<Timestamp> {
@@ -46,13 +51,25 @@ impl Case for Asked<'_, '_> {
 
 impl<'a> Hooks<'a> {
     /// Asks the guard whether this may be done now: [`guard::may_touch`].
-    pub fn may_touch(&mut self, pod: &'a Pod, intent: &Intent) -> Option<Permit<'a>> {
-        guard::may_touch(pod, &mut Asked { hooks: self, pod, intent })
+    pub fn may_touch(&self, pod: &'a Pod, intent: &Intent) -> Asked<'a, Option<Permit<'a>>> {
+        self.ask_guard(pod, intent, |question| guard::may_touch(pod, question))
     }
 
     /// Asks the guard what happens to the pod's closed gate: [`guard::closed_gate`].
-    pub fn closed_gate(&mut self, pod: &'a Pod, intent: &Intent) -> ClosedGate<'a> {
-        guard::closed_gate(pod, &mut Asked { hooks: self, pod, intent })
+    pub fn closed_gate(&self, pod: &'a Pod, intent: &Intent) -> Asked<'a, ClosedGate<'a>> {
+        self.ask_guard(pod, intent, |question| guard::closed_gate(pod, question))
+    }
+
+    fn ask_guard<T>(
+        &self,
+        pod: &'a Pod,
+        intent: &Intent,
+        decide: impl FnOnce(&Question) -> T,
+    ) -> Asked<'a, T> {
+        let question = Question { hooks: self, pod, intent, answer: OnceCell::new() };
+        let decision = decide(&question);
+        let need = question.answer.into_inner().map(|(_, need)| need);
+        Asked::new(decision, Needs::from_iter(need))
     }
 
     /// The point that guards a recreation for an update, whatever the update type: PreDelete, or PreInplace if only that

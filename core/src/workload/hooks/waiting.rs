@@ -3,25 +3,12 @@
 
 use jiff::Timestamp;
 
+use crate::api::HookRun;
 use crate::api::names::HookPoint;
-use crate::api::{HookRun, WaitReason};
-use crate::guard::HookAnswer;
 use crate::observed::Pod;
-use crate::observed::time::earlier;
 use crate::workload::hooks::{Hooks, Intent, lost_node};
 
-/// A guarded pod that waits for its PreDelete hook.
-#[derive(Clone, Debug)]
-pub struct Waiting<'a> {
-    /// The pod.
-    pub pod: &'a Pod,
-    /// Why it waits.
-    pub reason: WaitReason,
-    /// The reason as a sentence.
-    pub message: String,
-}
-
-impl<'a> Hooks<'a> {
+impl Hooks<'_> {
     pub(super) fn hook_was_removed(&self, point: HookPoint, pod: &Pod) -> bool {
         point == HookPoint::PreDelete
             && self.workload.guarded.is_some()
@@ -29,19 +16,11 @@ impl<'a> Hooks<'a> {
             && !self.is_configured(point)
     }
 
-    /// Records why a guarded pod waits. A reason that is already recorded is more precise, so it is kept.
-    pub(super) fn record_wait(
-        &mut self,
-        pod: &'a Pod,
-        intent: &Intent,
-        reason: WaitReason,
-        message: String,
-    ) {
+    /// Whether a guarded pod waits for its PreDelete hook, or is about to.
+    pub(super) fn is_waiting(&self, pod: &Pod, intent: &Intent) -> bool {
         let waits =
             intent.possible || self.has_run(intent.point, pod) || self.waits_already(pod, intent);
-        if intent.point == HookPoint::PreDelete && waits && self.workload.guarded.is_some() {
-            self.waiting.entry(&pod.name).or_insert(Waiting { pod, reason, message });
-        }
+        intent.point == HookPoint::PreDelete && waits && self.workload.guarded.is_some()
     }
 
     /// Whether the time for which a pod waits for this action counts: only deletions of guarded pods have a deadline.
@@ -60,26 +39,8 @@ impl<'a> Hooks<'a> {
     }
 
     /// Since when a guarded pod has waited for its deletion; None if its wait begins now.
-    fn waited_since(&self, pod: &Pod) -> Option<Timestamp> {
+    pub(super) fn waited_since(&self, pod: &Pod) -> Option<Timestamp> {
         self.workload.waits.recorded(pod, self.world.now)
-    }
-
-    /// Since when this pod waits for its deletion, as decided by this plan.
-    pub fn waiting_since(&self, pod: &Pod) -> Option<Timestamp> {
-        self.marked.get(&pod.uid()).copied().flatten()
-    }
-
-    pub(super) fn past_deadline(&mut self, pod: &Pod, intent: &Intent) -> Option<HookAnswer> {
-        let guarded = self.workload.guarded.as_ref()?;
-        let since = self.waited_since(pod)?;
-        let applies = intent.possible && self.may_wait(intent);
-        let deadline = guarded.deadline.filter(|_| applies)?;
-        let at = since.checked_add(deadline).ok()?;
-        if at <= self.world.now {
-            return Some(HookAnswer::PastDeadline);
-        }
-        self.wake = earlier(self.wake, Some(at));
-        None
     }
 
     /// When the hook of a guarded pod runs again after an unsuccessful run.
@@ -94,12 +55,8 @@ impl<'a> Hooks<'a> {
     }
 
     /// Whether this is a guarded pod on a lost node.
-    pub fn is_on_lost_node(&mut self, pod: &Pod) -> bool {
+    pub fn is_on_lost_node(&self, pod: &Pod) -> bool {
         let given_up_at = lost_node::given_up_at(self.workload, self.world, pod);
-        let is_lost = given_up_at.is_some_and(|at| at <= self.world.now);
-        if !is_lost {
-            self.wake = earlier(self.wake, given_up_at);
-        }
-        is_lost
+        given_up_at.is_some_and(|at| at <= self.world.now)
     }
 }

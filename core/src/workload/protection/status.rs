@@ -6,7 +6,7 @@ use crate::api::names::HookPoint;
 use crate::api::{ProtectionStatus, Reason, WaitingPod};
 use crate::observed::Pod;
 use crate::text::counted;
-use crate::workload::hooks::Hooks;
+use crate::workload::hooks::Awaited;
 use crate::workload::protection::budget::budget;
 use crate::workload::protection::unlabeled;
 use crate::workload::spec::Workload;
@@ -129,16 +129,16 @@ fn count_guarded(workload: &Workload, own: &[&Pod]) -> usize {
 }
 
 /// What the status shows about the guard; None if pods are not guarded.
-pub fn status(workload: &Workload, hooks: &Hooks, own: &[&Pod]) -> Option<ProtectionStatus> {
+pub fn status(workload: &Workload, awaited: &Awaited, own: &[&Pod]) -> Option<ProtectionStatus> {
     workload.guarded?;
-    let mut waiting: Vec<WaitingPod> = hooks
+    let mut waiting: Vec<WaitingPod> = awaited
         .waiting
         .values()
         .filter_map(|it| {
             Some(WaitingPod {
                 pod_name: it.pod.name.clone(),
                 node: it.pod.node.clone().unwrap_or_default(),
-                since: Time(hooks.waiting_since(it.pod)?),
+                since: Time(awaited.waiting_since(it.pod)?),
                 reason: it.reason,
                 message: it.message.clone(),
             })

@@ -15,7 +15,7 @@ use crate::observed::time::{duration, earlier, rounded_down};
 use crate::observed::{Pod, RevisionName, Trouble, TroubleKind};
 use crate::text::truncate;
 use crate::workload::decision::Blocked;
-use crate::workload::hooks::{Hooks, RunningHook, run_maker};
+use crate::workload::hooks::{Awaited, RunningHook, run_maker};
 use crate::workload::in_place::is_at;
 use crate::workload::protection::delays_removal;
 use crate::workload::spec::Workload;
@@ -250,20 +250,20 @@ fn in_order(mut causes: Vec<Cause>, old: Option<&WorkloadStatus>) -> Vec<Cause> 
 }
 
 /// The hooks that keep the workload waiting: those of pods, and that of the current canary step.
-pub fn awaited_hooks(scene: &Scene, hooks: &Hooks) -> Vec<Cause> {
-    let mut causes = hooks_of_pods(hooks, scene.world.now);
+pub fn awaited_hooks(scene: &Scene, awaited: &Awaited) -> Vec<Cause> {
+    let mut causes = hooks_of_pods(awaited, scene.world.now);
     causes.extend(step_hook(scene));
     causes
 }
 
 /// The hooks of pods that keep pods waiting, also those that are about to start: between two runs of a hook, a pod waits,
 /// too.
-pub fn hooks_of_pods(hooks: &Hooks, now: Timestamp) -> Vec<Cause> {
-    let mut causes = refused_hooks(hooks);
-    causes.extend(removed_hook(hooks, now));
-    causes.extend(running_hooks(hooks));
+pub fn hooks_of_pods(awaited: &Awaited, now: Timestamp) -> Vec<Cause> {
+    let mut causes = refused_hooks(awaited);
+    causes.extend(removed_hook(awaited, now));
+    causes.extend(running_hooks(awaited));
     if causes.is_empty() {
-        causes.extend(next_hook(hooks, now));
+        causes.extend(next_hook(awaited, now));
     }
     causes
 }
@@ -377,8 +377,8 @@ fn waiting_step(conditions: &[Condition]) -> Option<Cause> {
 }
 
 /// Hooks of pods that ended without success.
-fn refused_hooks(hooks: &Hooks) -> Vec<Cause> {
-    let refused = hooks.blocked.iter().filter_map(|(point, pods)| {
+fn refused_hooks(awaited: &Awaited) -> Vec<Cause> {
+    let refused = awaited.blocked.iter().filter_map(|(point, pods)| {
         let mut pods: Vec<&PodHookCondition> = pods.iter().collect();
         pods.sort_by_key(|it| (it.start_time.0, &it.pod_name));
         let first = pods.first()?;
@@ -390,7 +390,7 @@ fn refused_hooks(hooks: &Hooks) -> Vec<Cause> {
             if first.message.is_empty() { "" } else { ": " },
             first.message
         );
-        let rerun = hooks.reruns.get(point);
+        let rerun = awaited.reruns.get(point);
         let actor = if rerun.is_some() { Actor::Game } else { Actor::User };
         let mut cause = cause(Reason::HookNotSuccessful, message, actor, first.start_time.0);
         cause.until = rerun.map(|at| Time(rounded_down(*at)));
@@ -402,11 +402,11 @@ fn refused_hooks(hooks: &Hooks) -> Vec<Cause> {
 }
 
 /// Guarded pods whose hook was removed from the workload.
-fn removed_hook(hooks: &Hooks, now: Timestamp) -> Option<Cause> {
-    let waiting = hooks.waiting.values();
+fn removed_hook(awaited: &Awaited, now: Timestamp) -> Option<Cause> {
+    let waiting = awaited.waiting.values();
     let mut waiting = waiting.filter(|it| it.reason == WaitReason::HookRemoved);
     let first = waiting.next()?;
-    let since = hooks.waiting_since(first.pod).unwrap_or(now);
+    let since = awaited.waiting_since(first.pod).unwrap_or(now);
     let message = format!("pod {} waits: {}", first.pod.name, first.message);
     let mut cause = cause(Reason::HookRemoved, message, Actor::User, since);
     add_pod(&mut cause, &first.pod.name);
@@ -415,10 +415,10 @@ fn removed_hook(hooks: &Hooks, now: Timestamp) -> Option<Cause> {
 }
 
 /// Guarded pods whose hook is about to start.
-fn next_hook(hooks: &Hooks, now: Timestamp) -> Option<Cause> {
-    let mut waiting = hooks.waiting.values();
+fn next_hook(awaited: &Awaited, now: Timestamp) -> Option<Cause> {
+    let mut waiting = awaited.waiting.values();
     let first = waiting.next()?;
-    let since = hooks.waiting_since(first.pod).unwrap_or(now);
+    let since = awaited.waiting_since(first.pod).unwrap_or(now);
     let waits = format!("pod {} waits for its PreDelete hook", first.pod.name);
     let mut cause = running_hook(HookPoint::PreDelete, waits, since, None);
     add_pod(&mut cause, &first.pod.name);
@@ -427,9 +427,9 @@ fn next_hook(hooks: &Hooks, now: Timestamp) -> Option<Cause> {
 }
 
 /// Pods whose hook is running. Those of which it cannot be measured come first: the game has not been asked.
-fn running_hooks(hooks: &Hooks) -> Vec<Cause> {
+fn running_hooks(awaited: &Awaited) -> Vec<Cause> {
     let mut causes: Vec<Cause> = Vec::new();
-    for (point, pods) in &hooks.running {
+    for (point, pods) in &awaited.running {
         let mut pods: Vec<&RunningHook> = pods.iter().collect();
         pods.sort_by_key(|it| (it.error.is_none(), it.since, it.pod));
         for hooks in pods.chunk_by(|a, b| a.error.is_some() == b.error.is_some()) {

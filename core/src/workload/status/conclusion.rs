@@ -7,7 +7,7 @@ use crate::api::{PodHookCondition, WorkloadStatus};
 use crate::kstatus;
 use crate::observed::RevisionName;
 use crate::observed::time::earlier;
-use crate::workload::hooks::Hooks;
+use crate::workload::hooks::Awaited;
 use crate::workload::in_place::is_in_progress;
 use crate::workload::protection;
 use crate::workload::spec::UpdateType;
@@ -27,7 +27,7 @@ pub fn status(
     scene: &Scene,
     counts: PodCounts,
     active: i32,
-    hooks: &Hooks,
+    awaited: &Awaited,
     reasons: Reasons,
     old: Option<&WorkloadStatus>,
 ) -> (WorkloadStatus, Option<Timestamp>) {
@@ -42,19 +42,19 @@ pub fn status(
         complete: is_settled && sizes.proven_at.is_none() && reasons.obstacles.is_none(),
         unproven: is_settled && sizes.proven_at.is_some(),
         troubles: &troubles,
-        hooks: awaited_hooks(scene, hooks),
+        hooks: awaited_hooks(scene, awaited),
         counts,
         victims: sizes.victims.len() + to_replace,
         reserved: reserved(scene),
         reasons,
     };
     let progress = sizes.rollout.progress.clone();
-    let blocked = |point| longest_waiting(hooks.blocked.get(&point).cloned().unwrap_or_default());
+    let blocked = |point| longest_waiting(awaited.blocked.get(&point).cloned().unwrap_or_default());
     let shown = old;
     let old = old.map_or(&[][..], |old| &old.conditions);
     let mut conditions = status::conditions(workload, &outcome, old, world.now);
     conditions.extend(status::guard_condition(workload, world, scene.own, old));
-    let state = status::state(outcome.complete, &conditions, hooks.refused.as_ref());
+    let state = status::state(outcome.complete, &conditions, awaited.refused.as_ref());
     let (progress_condition, due) = kstatus::condition(state, workload.generation, old, world.now);
     wake = earlier(wake, due);
     let facts = Facts { scene, outcome: &outcome, conditions: &conditions, old: shown };
@@ -81,7 +81,7 @@ pub fn status(
         pre_delete_hook_condition: blocked(HookPoint::PreDelete),
         pre_inplace_hook_condition: blocked(HookPoint::PreInplace),
         post_inplace_hook_condition: blocked(HookPoint::PostInplace),
-        protection: protection::status(workload, hooks, scene.own),
+        protection: protection::status(workload, awaited, scene.own),
         causes,
         earlier_stable_revisions: earlier_stable(scene, shown),
         conditions,

@@ -12,7 +12,7 @@ use crate::guard::{ClosedGate, InPlaceState, in_place_state, may_have_players};
 use crate::observed::time::MAX_CLOCK_SKEW;
 use crate::observed::{Gate, InPlaceRecord, Pod, PodPhase, RevisionName, joined_revisions};
 use crate::workload::decision::Decision;
-use crate::workload::hooks::{Hooks, Intent, Target};
+use crate::workload::hooks::{Asked, Hooks, Intent, Target};
 use crate::workload::in_place;
 use crate::workload::in_place::{InPlaceChange, Patching};
 use crate::workload::spec::Workload;
@@ -106,8 +106,8 @@ pub(super) fn change_in_place<'a>(
     pod: &'a Pod,
     goal: &Goal,
     possible: bool,
-    hooks: &mut Hooks<'a>,
-) -> Decision {
+    hooks: &Hooks<'a>,
+) -> Asked<'a, Decision> {
     let Scene { workload, world, .. } = scene;
     let state = in_place_state(pod);
     let has_started = matches!(state, InPlaceState::Patched(_));
@@ -121,7 +121,7 @@ pub(super) fn change_in_place<'a>(
     let intent = Intent { possible, ..goal.intent(pod, world.now, hooks) };
     if let Some(refused) = world.refused_change_to(pod, intent.target.annotation()) {
         // If its gate is closed, `follow` opens it.
-        return Decision::Blocked(refused.blocked(pod));
+        return Decision::Blocked(refused.blocked(pod)).into();
     }
     let hook_runs = hooks.has_run(intent.point, pod) && !hooks.has_passed(pod, &intent);
     let leaves_service = possible && state == InPlaceState::Idle && !hook_runs;
@@ -131,44 +131,47 @@ pub(super) fn change_in_place<'a>(
         // The permit of the change in progress is valid until the update is complete, so the pod is patched to the
         // newest target immediately.
         InPlaceState::Patched(begun) if goal.is_covered_by(pod, begun.record()) => match possible {
-            true => Decision::Do(Write::continue_in_place(begun, patch())),
-            false => Decision::Wait,
+            true => Decision::Do(Write::continue_in_place(begun, patch())).into(),
+            false => Decision::Wait.into(),
         },
-        InPlaceState::Patched(_) => match hooks.may_touch(pod, &intent) {
+        InPlaceState::Patched(_) => hooks.may_touch(pod, &intent).map(|permit| match permit {
             Some(permit) => Decision::Do(Write::change_in_place(permit, patch(), None)),
             None => Decision::Wait,
-        },
+        }),
         InPlaceState::Closed(since) => {
             let latest = world.now.checked_add(MAX_CLOCK_SKEW);
-            match (hooks.closed_gate(pod, &intent), end_of_grace(workload, since)) {
-                (ClosedGate::Opens, _) => Decision::Wait, // See `follow`.
+            let ends_at = end_of_grace(workload, since);
+            hooks.closed_gate(pod, &intent).map(|gate| match gate {
+                ClosedGate::Opens => Decision::Wait, // See `follow`.
                 // The clock of the operator that closed the gate was ahead. The gate is closed again now, because
                 // otherwise the grace period would begin only at that future time.
                 _ if latest.is_ok_and(|latest| since > latest) => {
                     let close = Write::close_gate_again(pod, goal.revision.to_string());
                     close.map_or(Decision::Wait, Decision::Do)
                 }
-                (ClosedGate::Change(permit), at) if at <= world.now => {
+                ClosedGate::Change(permit) if ends_at <= world.now => {
                     Decision::Do(Write::change_in_place(permit, patch(), None))
                 }
-                (_, at) => Decision::Until(at),
-            }
+                ClosedGate::Change(_) | ClosedGate::Stays => Decision::Until(ends_at),
+            })
         }
-        InPlaceState::Idle => match (hooks.may_touch(pod, &intent), pod.gate) {
-            // `follow` opens the gate first, so a closed gate always means that an update is in progress.
-            (None, _) | (_, Gate::Unset) => Decision::Wait,
-            // Resources are set once the record of the change belongs to a closed gate.
-            (Some(permit), Gate::Open) if !is_new(pod) || !goal.change.resources.is_empty() => {
-                let then = workload.grace.is_zero().then(patch);
-                let revision = goal.revision.to_string();
-                Decision::Do(Write::close_gate(permit, revision, then, rehearsal))
-            }
-            (Some(permit), _) => {
-                // A patch alone is refused before anything has changed.
-                let rehearsal = rehearsal.filter(|_| !goal.change.resources.is_empty());
-                Decision::Do(Write::change_in_place(permit, patch(), rehearsal))
-            }
-        },
+        InPlaceState::Idle => {
+            hooks.may_touch(pod, &intent).map(|permit| match (permit, pod.gate) {
+                // `follow` opens the gate first, so a closed gate always means that an update is in progress.
+                (None, _) | (_, Gate::Unset) => Decision::Wait,
+                // Resources are set once the record of the change belongs to a closed gate.
+                (Some(permit), Gate::Open) if !is_new(pod) || !goal.change.resources.is_empty() => {
+                    let then = workload.grace.is_zero().then(&patch);
+                    let revision = goal.revision.to_string();
+                    Decision::Do(Write::close_gate(permit, revision, then, rehearsal))
+                }
+                (Some(permit), _) => {
+                    // A patch alone is refused before anything has changed.
+                    let rehearsal = rehearsal.filter(|_| !goal.change.resources.is_empty());
+                    Decision::Do(Write::change_in_place(permit, patch(), rehearsal))
+                }
+            })
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use crate::observed::{
     Container, Gate, InPlaceRecord, Pod, PodRef, PodUid, RevisionName, joined_revisions,
 };
 use crate::workload::decision::{Blocked, Decided, Decision};
-use crate::workload::hooks::{Hooks, Intent};
+use crate::workload::hooks::{Asked, Hooks, Intent, Needs};
 use crate::workload::in_place;
 use crate::workload::in_place::{Completion, Patching};
 use crate::workload::update::{Scene, sidecars};
@@ -22,7 +22,12 @@ use crate::write::Write;
 
 /// Continues the update of every pod that is being updated in place, and opens gates that no update keeps closed.
 /// Pods in `changing` have already been handled.
-pub fn follow<'a>(scene: &Scene<'a>, changing: &HashSet<PodUid>, hooks: &mut Hooks<'a>) -> Decided {
+pub fn follow<'a>(
+    scene: &Scene<'a>,
+    changing: &HashSet<PodUid>,
+    hooks: &Hooks<'a>,
+) -> Asked<'a, Decided> {
+    let mut needs = Needs::default();
     let pods = scene.own.iter().copied();
     let pods = pods.filter(|pod| !pod.terminating && !changing.contains(&pod.uid()));
     let decisions = pods.map(|pod| match in_place_state(pod) {
@@ -30,31 +35,34 @@ pub fn follow<'a>(scene: &Scene<'a>, changing: &HashSet<PodUid>, hooks: &mut Hoo
         InPlaceState::Idle | InPlaceState::Closed(_) => {
             Decision::Do(Write::open_gate(PodRef::of(pod)))
         }
-        InPlaceState::Patched(begun) => follow_change(scene, pod, begun, hooks),
+        InPlaceState::Patched(begun) => {
+            follow_change(scene, pod, begun, hooks).hand_over(&mut needs)
+        }
     });
-    decisions.collect()
+    let decided = decisions.collect();
+    Asked::new(decided, needs)
 }
 
 fn follow_change<'a>(
     scene: &Scene<'a>,
     pod: &'a Pod,
     begun: Begun,
-    hooks: &mut Hooks<'a>,
-) -> Decision {
+    hooks: &Hooks<'a>,
+) -> Asked<'a, Decision> {
     let (now, record) = (scene.world.now, begun.record());
     if scene.world.refused_change_to(pod, &record.goal()).is_some()
         && let Some(write) = give_up(scene, begun)
     {
-        return Decision::Do(write);
+        return Decision::Do(write).into();
     }
     let resources = resources_to_set(pod, record);
     if !resources.is_empty() {
-        return Decision::Do(Write::resize(begun, resources));
+        return Decision::Do(Write::resize(begun, resources)).into();
     }
     match in_place::completion(pod, record, now) {
         Completion::Pending(wake) => {
             let next = in_place::next_turn(begun, scene.workload.order, now);
-            next.unwrap_or_else(|| wake.map_or(Decision::Wait, Decision::Until))
+            next.unwrap_or_else(|| wake.map_or(Decision::Wait, Decision::Until)).into()
         }
         Completion::Stuck(why) => Decision::Blocked(Blocked {
             reason: Reason::ResizeNotPossible,
@@ -63,7 +71,8 @@ fn follow_change<'a>(
                 pod.name,
                 pod.node.as_deref().unwrap_or("(none)")
             ),
-        }),
+        })
+        .into(),
         Completion::Done => {
             let revisions = joined_revisions(pod.revision(), &record.sidecars);
             let intent = Intent {
@@ -77,10 +86,10 @@ fn follow_change<'a>(
                 deletes: false,
                 at: now,
             };
-            match hooks.clear(pod, &intent) {
+            hooks.ask(pod, &intent).map(|answer| match answer {
                 HookAnswer::Allowed => Decision::Do(finish(pod, record)),
                 HookAnswer::Held | HookAnswer::PastDeadline => Decision::Wait,
-            }
+            })
         }
     }
 }

@@ -20,7 +20,7 @@ use std::collections::HashSet;
 use crate::observed::time::earlier;
 use crate::observed::{MoveRequest, Pod, PodUid};
 use crate::workload::decision::{Decided, Decision};
-use crate::workload::hooks::{Hooks, Intent, Target};
+use crate::workload::hooks::{Asked, Hooks, Intent, Needs, Target};
 use crate::workload::in_place;
 use crate::workload::in_place::hot_patch::Proof;
 use crate::workload::in_place::{InPlaceChange, Patching};
@@ -50,11 +50,12 @@ pub fn replace_requested<'a>(
     scene: &Scene<'a>,
     requests: Requested,
     budget: &mut Budget,
-    hooks: &mut Hooks<'a>,
-) -> Vec<Write> {
+    hooks: &Hooks<'a>,
+) -> Asked<'a, Vec<Write>> {
     if index::why_invalid(scene.workload).is_some() {
-        return Vec::new();
+        return Vec::new().into();
     }
+    let mut needs = Needs::default();
     let kept = scene.sizes.kept.iter().copied();
     // While a pod waits for room on a node, no more pods are moved because their node is going to be removed.
     let lacks_room = scene.own.iter().any(|pod| pod.node.is_none() && !pod.terminating);
@@ -80,10 +81,11 @@ pub fn replace_requested<'a>(
             possible: may_leave(pod) && budget.take(scene, pod),
             ..Intent::removal(scene.world.now)
         };
-        let permit = hooks.may_touch(pod, &intent)?;
+        let permit = hooks.may_touch(pod, &intent).hand_over(&mut needs)?;
         Some(Write::delete_pod(permit, DeletionReason::Replace))
     });
-    deletions.collect()
+    let deletions = deletions.collect();
+    Asked::new(deletions, needs)
 }
 
 /// The decisions about pods to update.
@@ -101,11 +103,13 @@ pub struct Updates<'a> {
 pub fn update_pods<'a>(
     scene: &Scene<'a>,
     budget: &mut Budget,
-    hooks: &mut Hooks<'a>,
-) -> Updates<'a> {
+    hooks: &Hooks<'a>,
+) -> Asked<'a, Updates<'a>> {
+    let mut needs = Needs::default();
     let due = Due::of(scene);
     let mut proof = Proof::of(scene.own, scene.revisions.update.name());
-    let mut updates = update_to_revision(scene, &due, budget, &mut proof, hooks);
+    let updates = update_to_revision(scene, &due, budget, &mut proof, hooks);
+    let mut updates = updates.hand_over(&mut needs);
     if scene.workload.update == UpdateType::HotPatchUpdate {
         // Pods that ran the revision before, without a patch, show that the patches went back to it.
         let update = scene.revisions.update.name();
@@ -115,11 +119,11 @@ pub fn update_pods<'a>(
         let is_revert = update == scene.sizes.stable && scene.own.iter().any(ran_before);
         updates.decided.merge(proof.report(scene.world.now, is_revert));
     }
-    update_sidecars(scene, &due, budget, &mut updates, hooks);
+    update_sidecars(scene, &due, budget, &mut updates, hooks).hand_over(&mut needs);
     let refused = scene.own.iter().filter_map(|pod| scene.world.refused_change(pod));
     let again_at = refused.map(|it| it.again_at).min();
     updates.decided.wake = earlier(updates.decided.wake, again_at);
-    updates
+    Asked::new(updates, needs)
 }
 
 /// Updates pods to the update revision and, in the same patch, those of their sidecars that are due.
@@ -128,14 +132,14 @@ fn update_to_revision<'a>(
     due: &Due<'a>,
     budget: &mut Budget,
     proof: &mut Proof<'a>,
-    hooks: &mut Hooks<'a>,
-) -> Updates<'a> {
+    hooks: &Hooks<'a>,
+) -> Asked<'a, Updates<'a>> {
     let Scene { workload, sizes, to_update, .. } = scene;
     let mut updates = Updates::default();
     // With OnDelete, a pod is updated when a user deletes it. For a pause, see invariant 5.
     let waits_for_user = workload.update == UpdateType::OnDelete || sizes.rollout.paused;
     if waits_for_user || to_update.count <= 0 {
-        return updates;
+        return updates.into();
     }
     let methods = Methods::new(scene);
     updates.decided.blocked = methods.refusal();
@@ -150,7 +154,7 @@ fn update_to_revision<'a>(
     // Pods on a lost node are deleted anyway.
     candidates.retain(|pod| !hooks.is_on_lost_node(pod));
     if candidates.is_empty() {
-        return updates;
+        return updates.into();
     }
     match scene.acceptance() {
         Acceptance::Accepted => updater.accepted = true,
@@ -161,9 +165,10 @@ fn update_to_revision<'a>(
         Acceptance::Unknown => {}
         Acceptance::Refused { why, .. } => {
             updates.decided.blocked = Some(why.clone());
-            return updates;
+            return updates.into();
         }
     }
+    let mut needs = Needs::default();
     let mut room = to_update.in_place;
     for pod in candidates {
         updates.chosen.insert(pod.uid());
@@ -172,18 +177,19 @@ fn update_to_revision<'a>(
                 let goal = updater.goal(pod, change);
                 let possible = updater.may_start(pod, budget);
                 let decision = change_in_place(scene, pod, &goal, possible, hooks);
+                let decision = decision.hand_over(&mut needs);
                 if decision.changes() {
                     updates.changing.insert(pod.uid());
                 }
                 decision
             }
             Method::HotPatch(change) if room > 0 => updater.hot_patch(pod, change, budget, proof),
-            _ => updater.recreate(pod, budget, hooks),
+            _ => updater.recreate(pod, budget, hooks).hand_over(&mut needs),
         };
         updates.decided.add(decision);
         room -= 1;
     }
-    updates
+    Asked::new(updates, needs)
 }
 
 /// Decides about one pod.
@@ -277,19 +283,24 @@ impl<'a> Updater<'_, 'a> {
         budget.take(self.scene, pod) && self.accepted
     }
 
-    fn recreate(&mut self, pod: &'a Pod, budget: &mut Budget, hooks: &mut Hooks<'a>) -> Decision {
+    fn recreate(
+        &mut self,
+        pod: &'a Pod,
+        budget: &mut Budget,
+        hooks: &Hooks<'a>,
+    ) -> Asked<'a, Decision> {
         if let Some(blocked) = index::why_invalid(self.scene.workload) {
-            return Decision::Blocked(blocked);
+            return Decision::Blocked(blocked).into();
         }
         let possible = self.trials != Some(0) && self.may_start(pod, budget);
         if possible {
             self.trials = self.trials.map(|trials| trials - 1);
         }
         let intent = Intent { possible, ..self.recreation(pod, hooks) };
-        match hooks.may_touch(pod, &intent) {
+        hooks.may_touch(pod, &intent).map(|permit| match permit {
             Some(permit) => Decision::Do(Write::delete_pod(permit, DeletionReason::Update)),
             None => Decision::Wait,
-        }
+        })
     }
 
     /// Hot-patches a pod, if it is the first one on its node or hot patches have worked there.

@@ -12,7 +12,7 @@ use super::{Scene, Updates};
 use crate::api::GameWorkload;
 use crate::observed::{OldKubelet, Pod, PodUid, RevisionName, SidecarMark};
 use crate::sidecar_set::{Held, HeldBy, Sidecars};
-use crate::workload::hooks::{Hooks, Target};
+use crate::workload::hooks::{Asked, Hooks, Needs, Target};
 use crate::workload::in_place::{InPlaceChange, MarkChange, is_unfinished};
 use crate::workload::spec::Progress;
 use crate::workload::update::budget::Budget;
@@ -135,8 +135,9 @@ pub(super) fn update_sidecars<'a>(
     due: &Due<'a>,
     budget: &mut Budget,
     updates: &mut Updates<'a>,
-    hooks: &mut Hooks<'a>,
-) {
+    hooks: &Hooks<'a>,
+) -> Asked<'a, ()> {
+    let mut needs = Needs::default();
     for pod in scene.sizes.kept.iter().copied() {
         let is_excluded = updates.chosen.contains(&pod.uid())
             || scene.workload.replacement_requested(pod)
@@ -150,11 +151,13 @@ pub(super) fn update_sidecars<'a>(
         let goal = Goal::new(pod.revision(), no_change, Some(change));
         let possible = budget.take(scene, pod);
         let decision = change_in_place(scene, pod, &goal, possible, hooks);
+        let decision = decision.hand_over(&mut needs);
         if decision.changes() {
             updates.changing.insert(pod.uid());
         }
         updates.decided.add(decision);
     }
+    Asked::new((), needs)
 }
 
 /// The target of an update. `all` are the names of its revisions, joined, if it updates sidecars.
