@@ -20,13 +20,14 @@ use crate::workload::scale::batch::Batch;
 use crate::workload::scale::scale_in;
 use crate::workload::scale::scale_in::{ScaleIn, Waiting};
 use crate::workload::scale::sizes::{Sizes, Sizing};
+use crate::workload::scale::slots::Slots;
 use crate::workload::scale::to_update::ToUpdate;
 use crate::workload::spec::{InvalidWorkload, Workload};
 use crate::workload::update;
 use crate::workload::update::budget::Budget;
 use crate::workload::update::follow::follow;
 use crate::workload::update::held::Held;
-use crate::workload::update::new_pods::{Created, NewPods, Place};
+use crate::workload::update::new_pods::{Created, NewPods};
 use crate::workload::update::{Requested, Scene};
 use crate::workload::world::World;
 use crate::write::{DeletionReason, Event, Plan, WorkloadPatch, Write};
@@ -67,6 +68,14 @@ pub fn plan(
         return Ok(stop(&workload, world, &own, hooks, draft, old_status, None));
     };
     sizes.kept.sort_by_cached_key(|pod| order.rank(pod, Waiting::No));
+    let (update, target) = (revisions.update.name(), sizes.rollout.target);
+    let slots = Slots {
+        surge: sizes.surge,
+        replacement_surge: sizes.replacement_surge,
+        // Orphans that are being adopted are not replaced in the meantime.
+        held: draft.adoptions() as i64,
+        ..Slots::new(workload.replicas, target, &sizes.kept, update)
+    };
     let scene = Scene {
         workload: &workload,
         world,
@@ -74,28 +83,26 @@ pub fn plan(
         own: &own,
         sizes: &sizes,
         batch: Batch::of(&workload, world, &own, &sizes.victims),
-        to_update: to_update(&workload, &revisions, &sizes),
+        to_update: to_update(&slots, &revisions, &sizes),
         acceptance: OnceCell::new(),
         in_place_refusal: OnceCell::new(),
     };
 
-    // Orphans that are being adopted are not replaced in the meantime.
-    let existing = (sizes.kept.len() + draft.adoptions()) as i64;
-    let missing = workload.replicas + sizes.surge - existing;
-    let held = Held::of(&own, |pod| sizes.may_create_at_revision_of(pod), missing, world);
+    let may_create = |pod: &Pod| sizes.may_create_at_revision_of(pod);
+    let held = Held::of(&own, may_create, slots.missing(), world);
+    let slots = Slots { held: slots.held + held.count(), ..slots };
     let mut needs = Needs::default();
     draft.extend(remove(&scene, &held, &hooks).hand_over(&mut needs));
-    let Created { pods, obstacles, waits_for } = create(&scene, existing + held.count());
+    let Created { pods, obstacles, waits_for } = create(&scene, slots);
     draft.extend(pods.into_iter().map(Write::create_pod));
     draft.block(obstacles);
     draft.waits_for = waits_for;
     draft.block(Obstacles { scale: index::why_invalid(&workload), ..Obstacles::default() });
     let mut budget = Budget::of(&scene);
     let open = update::replace_requested(&scene, Requested::Open, &mut budget, &hooks);
-    let updates = update::update_pods(&scene, &mut budget, &hooks);
-    let refused = update::replace_requested(&scene, Requested::Refused, &mut budget, &hooks);
     draft.extend(open.hand_over(&mut needs));
-    let updates = updates.hand_over(&mut needs);
+    let updates = update::update_pods(&scene, &mut budget, &hooks).hand_over(&mut needs);
+    let refused = update::replace_requested(&scene, Requested::Refused, &mut budget, &hooks);
     draft.extend(refused.hand_over(&mut needs));
     draft.add_updates(updates.decided);
     draft.add_updates(follow(&scene, &updates.changing, &hooks).hand_over(&mut needs));
@@ -108,16 +115,10 @@ pub fn plan(
 
 /// The old pods to update: those that the partition does not keep. Old pods that surge pods have replaced are
 /// deleted instead.
-fn to_update<'a>(workload: &Workload, revisions: &Revisions, sizes: &Sizes<'a>) -> ToUpdate<'a> {
-    let update = revisions.update.name();
-    let is_old = |pod: &&&Pod| !is_at(pod, update);
-    let old: Vec<&Pod> = sizes.kept.iter().filter(is_old).copied().collect();
-    let target = sizes.rollout.target;
-    ToUpdate {
-        count: old.len() as i64 - (workload.replicas - target),
-        in_place: target - (sizes.kept.len() - old.len()) as i64,
-        old,
-    }
+fn to_update<'a>(slots: &Slots, revisions: &Revisions, sizes: &Sizes<'a>) -> ToUpdate<'a> {
+    let is_old = |pod: &&&Pod| !is_at(pod, revisions.update.name());
+    let old = sizes.kept.iter().filter(is_old).copied().collect();
+    ToUpdate { old, count: slots.to_update(), in_place: slots.missing_updated() }
 }
 
 /// Deletes victims, pods that have ended and pods on lost nodes, if they may be deleted.
@@ -142,38 +143,26 @@ fn remove<'a>(scene: &Scene<'a>, held: &Held<'a>, hooks: &Hooks<'a>) -> Asked<'a
 }
 
 /// Creates the missing pods: as many at the update revision as the rollout allows and the API server accepts, and the
-/// others at the stable revision. `existing` is the number of pods that are not missing.
-fn create(scene: &Scene, existing: i64) -> Created {
-    let Scene { workload, world, revisions, sizes, .. } = scene;
+/// others at the stable revision.
+fn create(scene: &Scene, slots: Slots) -> Created {
+    let Scene { workload, world, .. } = scene;
     let mut new_pods = NewPods::new(scene);
-    let regular = workload.replicas - existing;
-    let missing = (regular + new_pods.surge()).max(0);
-    if missing == 0 {
+    let slots = Slots { surge: new_pods.surge(), ..slots };
+    if slots.missing() == 0 {
         return Created { pods: Vec::new(), obstacles: new_pods.obstacles, waits_for: None };
     }
-    let update = revisions.update.name();
-    let updated = sizes.kept.iter().filter(|pod| is_at(pod, update));
-    let reached = (sizes.rollout.target - updated.count() as i64).clamp(0, missing);
-    // Only the surge pods of the rollout have to be at the update revision.
-    let surge = missing - regular.max(missing - reached).max(0);
-    let surge = (surge - sizes.replacement_surge).max(0);
-    let place = |number: i64| match number {
-        number if number < reached - surge => Place::Reached,
-        number if number < missing - surge => Place::Kept,
-        _ => Place::Surge,
-    };
     let mut names = PodNames::new(workload, world);
     let mut indexes = Indexes::new(workload, world);
     let mut pods = Vec::new();
     let mut waits_for = None;
     let most = max_creations(workload);
-    let wanted = usize::try_from(missing).map_or(most, |it| it.min(most));
+    let wanted = usize::try_from(slots.missing()).map_or(most, |it| it.min(most));
     let room = scene.batch.room(wanted);
     if room < wanted {
         waits_for = scene.batch.waits_for();
     }
-    for number in (0..missing).take(room) {
-        let Some(revision) = new_pods.revision_at(place(number)) else {
+    for place in slots.places().take(room) {
+        let Some(revision) = new_pods.revision_at(place) else {
             continue;
         };
         match indexes.take() {

@@ -12,10 +12,11 @@ pub struct Asked<'a, T> {
 
 /// What the answers of hooks need, in the order in which the hooks were asked.
 #[derive(Default)]
-pub struct Needs<'a>(Vec<Need<'a>>);
+#[must_use]
+pub struct Needs<'a>(pub(super) Vec<Need<'a>>);
 
 impl<'a, T> Asked<'a, T> {
-    /// A decision about several pods.
+    /// A decision, and what it needs.
     pub fn new(decision: T, needs: Needs<'a>) -> Self {
         Self { decision, needs }
     }
@@ -27,7 +28,7 @@ impl<'a, T> Asked<'a, T> {
 
     /// The decision. Its needs are added to `needs`.
     pub fn hand_over(self, needs: &mut Needs<'a>) -> T {
-        needs.0.extend(self.needs.0);
+        needs.add(self.needs);
         self.decision
     }
 }
@@ -39,17 +40,9 @@ impl<T> From<T> for Asked<'_, T> {
     }
 }
 
-impl<'a> FromIterator<Need<'a>> for Needs<'a> {
-    fn from_iter<I: IntoIterator<Item = Need<'a>>>(needs: I) -> Self {
-        Self(needs.into_iter().collect())
-    }
-}
-
-impl<'a> IntoIterator for Needs<'a> {
-    type Item = Need<'a>;
-    type IntoIter = std::vec::IntoIter<Need<'a>>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.0.into_iter()
+impl<'a> Needs<'a> {
+    /// Adds what other answers need.
+    pub fn add(&mut self, others: Needs<'a>) {
+        self.0.extend(others.0);
     }
 }

@@ -69,7 +69,7 @@ impl<'a> Hooks<'a> {
         let question = Question { hooks: self, pod, intent, answer: OnceCell::new() };
         let decision = decide(&question);
         let need = question.answer.into_inner().map(|(_, need)| need);
-        Asked::new(decision, Needs::from_iter(need))
+        Asked::new(decision, Needs(need.into_iter().collect()))
     }
 
     /// The point that guards a recreation for an update, whatever the update type: PreDelete, or PreInplace if only that

@@ -35,11 +35,46 @@ impl<'a> Target<'a> {
         rest.is_some_and(|rest| rest.starts_with(SIDECARS))
     }
 
+    /// What a refusal of the pod's deletion blocks.
+    pub(super) fn attempt(self) -> Attempt {
+        match self {
+            Self::Removal => Attempt::RemovePod,
+            Self::Revision(_) | Self::WithSidecars(_) => Attempt::RecreatePod,
+        }
+    }
+
     /// What is blocked when the hook cannot be created.
     pub(super) fn concern(self) -> Concern {
         match self {
             Self::Removal => Concern::Scale,
             Self::Revision(_) | Self::WithSidecars(_) => Concern::Update,
+        }
+    }
+}
+
+/// A target that outlives the rule that named it.
+pub(super) enum OwnedTarget {
+    Removal,
+    Revision(String),
+    WithSidecars(String),
+}
+
+impl OwnedTarget {
+    pub fn target(&self) -> Target<'_> {
+        match self {
+            Self::Removal => Target::Removal,
+            Self::Revision(name) => Target::Revision(RevisionName::of(name)),
+            Self::WithSidecars(names) => Target::WithSidecars(names),
+        }
+    }
+}
+
+impl From<Target<'_>> for OwnedTarget {
+    fn from(target: Target) -> Self {
+        match target {
+            Target::Removal => Self::Removal,
+            Target::Revision(name) => Self::Revision(name.to_string()),
+            Target::WithSidecars(names) => Self::WithSidecars(names.to_owned()),
         }
     }
 }
@@ -65,16 +100,6 @@ pub struct Intent<'a> {
     pub deletes: bool,
     /// The time at which a success must be valid: now, or when the gate was closed.
     pub at: Timestamp,
-}
-
-impl Intent<'_> {
-    /// What a refusal of the pod's deletion blocks.
-    pub fn attempt(&self) -> Attempt {
-        match self.target {
-            Target::Removal => Attempt::RemovePod,
-            Target::Revision(_) | Target::WithSidecars(_) => Attempt::RecreatePod,
-        }
-    }
 }
 
 impl Intent<'static> {

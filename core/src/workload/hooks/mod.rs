@@ -1,22 +1,21 @@
 //! The hooks of pods: whether a hook allows an action, and which HookRuns are started, kept and deleted.
 //!
 //! A rule that intends an action asks with [`Hooks::may_touch`], or [`Hooks::ask`] directly. Neither changes anything: the
-//! answer comes with what the plan has to do for it ([`Needs`]). [`Hooks::settle`] does that for all answers together.
-//! [`runs`] decides which HookRun counts for which action.
+//! answer comes with what it needs ([`Needs`]). [`Hooks::settle`] does that for all answers together. [`runs`] decides
+//! which HookRun counts for which action.
 
 mod answer;
 mod asked;
-mod lost_node;
-pub mod retry;
-pub mod run_maker;
-mod settle;
-
 mod case;
 mod configured;
 mod intent;
+mod lost_node;
 mod need;
+pub mod retry;
+pub mod run_maker;
 mod runs;
 mod same_plan;
+mod settle;
 mod template_order;
 mod token;
 mod waiting;

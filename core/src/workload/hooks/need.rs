@@ -5,8 +5,8 @@ use jiff::Timestamp;
 use crate::api::names::HookPoint;
 use crate::api::{HookRun, WaitReason};
 use crate::observed::Pod;
-use crate::workload::decision::Concern;
-use crate::workload::hooks::run_maker::{CannotMake, Heading};
+use crate::workload::hooks::Intent;
+use crate::workload::hooks::intent::OwnedTarget;
 use crate::write::Rehearsal;
 
 /// What the answer of a pod's hook needs.
@@ -21,8 +21,8 @@ pub struct Need<'a> {
     pub(super) mark: Option<Mark>,
     /// Why the pod waits; None unless it is guarded and waits for its PreDelete hook.
     pub(super) wait: Option<Wait>,
-    /// When the answer changes although nothing happens.
-    pub(super) wake: Option<Timestamp>,
+    /// When the deadline of a pod that waits passes.
+    pub(super) deadline: Option<Timestamp>,
 }
 
 /// What becomes of the run of a pod.
@@ -37,22 +37,21 @@ pub(super) enum RunNeed<'a> {
     Refused(&'a HookRun, Option<Timestamp>),
     /// One is started.
     Start(Box<Start>),
-    /// None can be created, and this concern is blocked.
-    CannotStart(Concern, CannotMake),
 }
 
-/// A run to start.
+/// The intent whose hook is started.
 pub(super) struct Start {
-    /// What identifies the run.
-    pub heading: Heading,
-    /// The dry runs that precede it.
+    pub target: OwnedTarget,
+    pub modified: Vec<String>,
+    pub changes: Option<String>,
     pub rehearsal: Option<Rehearsal>,
-    /// Whether the pod has its mark already, and keeps it even if the run is left to a later plan.
+    pub deletes: bool,
+    /// Whether the pod has its mark already, and keeps it even if the start is left to a later plan.
     pub is_marked: bool,
 }
 
 /// The annotations of a pod whose hook runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub(super) struct Mark {
     /// Since when the pod waits for its deletion, which a second annotation shows; None if it does not.
     pub since: Option<Timestamp>,
@@ -63,4 +62,35 @@ pub(super) struct Wait {
     pub reason: WaitReason,
     /// The reason as a sentence.
     pub message: String,
+}
+
+impl<'a> Need<'a> {
+    pub(super) fn nothing(pod: &'a Pod, point: HookPoint) -> Self {
+        Self { pod, point, run: RunNeed::Nothing, mark: None, wait: None, deadline: None }
+    }
+}
+
+impl Start {
+    pub(super) fn of(intent: &Intent, is_marked: bool) -> Self {
+        Self {
+            target: OwnedTarget::from(intent.target),
+            modified: intent.modified.to_vec(),
+            changes: intent.changes.map(str::to_owned),
+            rehearsal: intent.rehearsal.cloned(),
+            deletes: intent.deletes,
+            is_marked,
+        }
+    }
+}
+
+impl Wait {
+    /// It waits for the hook to end.
+    pub(super) fn for_hook() -> Self {
+        Self { reason: WaitReason::HookRunning, message: String::new() }
+    }
+
+    /// The hook cannot be run.
+    pub(super) fn in_vain(message: String) -> Self {
+        Self { reason: WaitReason::HookCannotRun, message }
+    }
 }

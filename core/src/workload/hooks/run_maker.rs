@@ -102,19 +102,6 @@ fn revision_in_name<'a>(point: HookPoint, pod: &'a Pod, target: Target<'a>) -> R
     }
 }
 
-/// A run without what it copies from its template, which may be 1 MB.
-pub struct Heading {
-    metadata: ObjectMeta,
-    args: Vec<Argument>,
-}
-
-impl Heading {
-    /// The run's name.
-    pub fn name(&self) -> &str {
-        self.metadata.name.as_deref().unwrap_or_default()
-    }
-}
-
 /// Creates the runs of one hook. What they have in common is looked up and checked once.
 pub struct HookMaker<'a> {
     workload: &'a Workload<'a>,
@@ -159,14 +146,6 @@ impl<'a> HookMaker<'a> {
     /// # Errors
     /// If an argument has no value.
     pub fn make(&self, subject: &Subject) -> Result<HookRun, CannotMake> {
-        self.heading(subject).map(|heading| self.run(heading))
-    }
-
-    /// What identifies the run for a subject.
-    ///
-    /// # Errors
-    /// If an argument has no value.
-    pub fn heading(&self, subject: &Subject) -> Result<Heading, CannotMake> {
         let Self { workload, hook, template, .. } = self;
         let args = arguments(template, hook, self.given_by_operator(subject))?;
         let metadata = ObjectMeta {
@@ -177,12 +156,6 @@ impl<'a> HookMaker<'a> {
             owner_references: Some(vec![workload.owner_of_runs()]),
             ..ObjectMeta::default()
         };
-        Ok(Heading { metadata, args })
-    }
-
-    /// The run with this heading.
-    pub fn run(&self, Heading { metadata, args }: Heading) -> HookRun {
-        let template = self.template;
         let spec = HookRunSpec {
             metrics: template.spec.metrics.clone(),
             args,
@@ -191,7 +164,7 @@ impl<'a> HookMaker<'a> {
             measurement_retention: template.spec.measurement_retention.clone(),
             ..HookRunSpec::default()
         };
-        HookRun { metadata, spec, status: None }
+        Ok(HookRun { metadata, spec, status: None })
     }
 
     fn labels(&self, subject: &Subject) -> BTreeMap<String, String> {

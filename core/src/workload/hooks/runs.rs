@@ -11,10 +11,20 @@ use crate::api::names::{self, HookPoint};
 use crate::api::{HookPhase, HookRun};
 use crate::observed::Pod;
 use crate::observed::time::MAX_CLOCK_SKEW;
+use crate::text::truncate;
 use crate::workload::hooks::{Hooks, Intent, Target, run_maker};
 
 /// How long a success is valid. It expires because players may have joined since.
 const SUCCESS_VALIDITY: SignedDuration = SignedDuration::from_secs(60);
+
+/// The longest message of a run that a status shows, in characters: a status shows the messages of hundreds of runs.
+const MAX_MESSAGE: usize = 1_000;
+
+/// Why a run ended as it did.
+pub(super) fn message_of(run: &HookRun) -> String {
+    let message = run.status.as_ref().and_then(|status| status.message.as_deref());
+    truncate(message.unwrap_or_default(), MAX_MESSAGE)
+}
 
 impl<'a> Hooks<'a> {
     /// Whether a HookRun of this pod exists at this point, in whatever phase.

@@ -9,22 +9,18 @@ use crate::api::names::HookPoint;
 use crate::api::{HookRun, PodHookCondition, WaitReason};
 use crate::observed::time::earlier;
 use crate::observed::{Pod, PodRef, PodUid};
-use crate::text::truncate;
 use crate::workload::decision::Concern;
-use crate::workload::hooks::answer::message_of;
 use crate::workload::hooks::need::{Mark, Need, RunNeed, Start, Wait};
-use crate::workload::hooks::run_maker::{CannotMake, HookMaker};
+use crate::workload::hooks::run_maker::{CannotMake, HookMaker, Subject};
+use crate::workload::hooks::runs::message_of;
 use crate::workload::hooks::{Hooks, Needs, lost_node};
-use crate::write::Write;
+use crate::write::{Rehearsal, Write};
 
 /// The maximum number of pod hooks that one plan starts. Each run is a copy of its template, and no more
 /// than this number can be created in the half second for which a plan is valid. The next plan starts the others.
 const MAX_STARTS: usize = 500;
 /// The maximum length of the runs that one plan starts, in bytes of JSON, for the same reason: a template may be 1 MB.
 const MAX_STARTED_BYTES: usize = 2 << 20;
-/// The longest message of a run that a status shows, in characters: a status shows the messages of hundreds of runs.
-pub(super) const MAX_MESSAGE: usize = 1_000;
-
 /// What a plan does about the hooks of pods.
 pub struct Settled<'a> {
     /// Starts hooks, deletes runs that nothing needs, and marks pods.
@@ -52,6 +48,17 @@ pub struct Awaited<'a> {
     pub problems: BTreeSet<(Concern, CannotMake)>,
     /// Pods that get the annotation game-pod-deleting.
     marked: HashMap<PodUid<'a>, Mark>,
+}
+
+/// The start of a run.
+#[allow(clippy::large_enum_variant, reason = "most are made now, and none is kept")]
+enum Started {
+    /// It is started. The API server refused that a moment ago, or what it allows, for this reason if there is one.
+    Now(Write, Option<String>),
+    /// It is left to a later plan.
+    Later,
+    /// It cannot be created, which blocks this concern.
+    Never(Concern, CannotMake),
 }
 
 /// A pod whose hook was not successful and is run again only when a user asks for it.
@@ -96,9 +103,8 @@ impl<'a> Hooks<'a> {
     pub fn settle(&self, needs: Needs<'a>, pods: &[&'a Pod]) -> Settled<'a> {
         let mut awaited = Awaited { wake: self.next_given_up(pods), ..Awaited::default() };
         let (mut writes, mut kept) = (Vec::new(), HashSet::new());
-        for need in needs {
-            let Need { pod, point, run, mut mark, mut wait, wake } = need;
-            awaited.wake = earlier(awaited.wake, wake);
+        for Need { pod, point, run, mut mark, mut wait, deadline } in needs.0 {
+            awaited.wake = earlier(awaited.wake, deadline);
             match run {
                 RunNeed::Nothing => {}
                 RunNeed::Keep(run) => {
@@ -106,21 +112,29 @@ impl<'a> Hooks<'a> {
                 }
                 RunNeed::Await(run) => {
                     kept.insert(name(run));
-                    awaited.add_running(run, pod, point, self.world.now);
+                    let since = run.creation_timestamp().map_or(self.world.now, |it| it.0);
+                    let running = RunningHook { pod: &pod.name, since, error: run.current_error() };
+                    awaited.running.entry(point).or_default().push(running);
                 }
                 RunNeed::Refused(run, rerun_at) => {
                     kept.insert(name(run));
                     self.add_refused(&mut awaited, run, rerun_at, pod, point);
                 }
-                RunNeed::Start(start) if self.may_start(&start, point, writes.len()) => {
-                    let (write, refusal) = self.start(*start, point);
-                    writes.extend(write);
-                    let cannot_run = |message| Wait { reason: WaitReason::HookCannotRun, message };
-                    wait = wait.map(|wait| refusal.map_or(wait, cannot_run));
-                }
-                RunNeed::Start(start) => mark = mark.filter(|_| start.is_marked),
-                RunNeed::CannotStart(concern, problem) => {
-                    awaited.problems.insert((concern, problem));
+                RunNeed::Start(start) => {
+                    let is_marked = start.is_marked;
+                    match self.start(*start, pod, point, writes.len()) {
+                        Started::Now(write, refusal) => {
+                            writes.push(write);
+                            wait = wait.map(|wait| refusal.map_or(wait, Wait::in_vain));
+                        }
+                        Started::Later => mark = mark.filter(|_| is_marked),
+                        Started::Never(concern, problem) => {
+                            // The deadline of a guarded pod starts now.
+                            mark = mark.filter(|_| wait.is_some());
+                            wait = wait.map(|_| Wait::in_vain(problem.to_string()));
+                            awaited.problems.insert((concern, problem));
+                        }
+                    }
                 }
             }
             if let Some(mark) = mark {
@@ -136,30 +150,36 @@ impl<'a> Hooks<'a> {
         Settled { writes, awaited }
     }
 
-    /// Whether this plan starts a run. It does not if it starts as many as it may already, or if the run's name is
-    /// taken: by the run of an earlier pod with the same ordinal, which has to be deleted first.
-    fn may_start(&self, start: &Start, point: HookPoint, started: usize) -> bool {
-        let maker = self.maker(point);
-        let is_name_taken = self.is_name_taken(start.heading.name());
-        maker.is_some_and(|maker| started < most_starts(maker)) && !is_name_taken
-    }
-
-    /// Starts a run. Also returns why the API server refuses it, or what it allows, if it does.
-    fn start(&self, start: Start, point: HookPoint) -> (Option<Write>, Option<String>) {
-        let Some(maker) = self.maker(point) else {
-            return (None, None);
+    /// Starts a run, unless this plan starts as many as it may already, or the run's name is taken: by the run of an
+    /// earlier pod with the same ordinal, which has to be deleted first.
+    fn start(&self, start: Start, pod: &Pod, point: HookPoint, started: usize) -> Started {
+        let Some(hook) = self.hooks.get(&point) else {
+            return Started::Later;
         };
+        let target = start.target.target();
+        let changes = start.changes.as_deref();
+        let subject = Subject::Pod { pod, target, modified: &start.modified, changes };
+        let run = match hook.maker(self.workload, self.world) {
+            Ok(maker)
+                if started >= most_starts(maker) || self.is_name_taken(&maker.name(&subject)) =>
+            {
+                return Started::Later;
+            }
+            Ok(maker) => maker.make(&subject),
+            Err(problem) => Err(problem.clone()),
+        };
+        let run = match run {
+            Ok(run) => run,
+            Err(problem) => return Started::Never(target.concern(), problem),
+        };
+        let deletion = || Rehearsal::of_deletion(target.attempt(), &PodRef::of(pod));
+        let rehearsal = start.rehearsal.or_else(|| start.deletes.then(deletion));
         let failures = &self.world.failures;
-        let rehearsed = start.rehearsal.as_ref().and_then(|it| failures.of(it.attempt));
-        let write = Write::create_run(maker.run(start.heading), start.rehearsal);
+        let rehearsed = rehearsal.as_ref().and_then(|it| failures.of(it.attempt));
+        let write = Write::create_run(run, rehearsal);
         let refusal = write.attempt().and_then(|it| failures.of(it)).or(rehearsed);
         let refusal = refusal.map(str::to_owned);
-        (Some(write), refusal)
-    }
-
-    fn maker(&self, point: HookPoint) -> Option<&HookMaker<'a>> {
-        let hook = self.hooks.get(&point)?;
-        hook.maker(self.workload, self.world).as_ref().ok()
+        Started::Now(write, refusal)
     }
 
     fn add_refused(
@@ -179,7 +199,7 @@ impl<'a> Hooks<'a> {
         let Some(start_time) = started.or_else(|| run.creation_timestamp()) else {
             return;
         };
-        let message = truncate(message_of(run), MAX_MESSAGE);
+        let message = message_of(run);
         if rerun_at.is_none() {
             let refused = Refused {
                 since: start_time.0,
@@ -192,8 +212,7 @@ impl<'a> Hooks<'a> {
                     self.workload.command("retry", &format!(" --point {}", point.as_str()))
                 ),
             };
-            let earliest = awaited.refused.take().into_iter().chain([refused]).min();
-            awaited.refused = earliest;
+            awaited.refused = awaited.refused.take().into_iter().chain([refused]).min();
         }
         awaited.blocked.entry(point).or_default().push(PodHookCondition {
             pod_name: pod.name.clone(),
@@ -205,30 +224,19 @@ impl<'a> Hooks<'a> {
 
     /// Deletes the runs that are not kept.
     fn unneeded_runs(&self, kept: &HashSet<&str>) -> impl Iterator<Item = Write> {
-        let runs = self.pod_runs.iter();
-        let runs = runs
-            .filter(|run| !kept.contains(name(run)) && run.metadata.deletion_timestamp.is_none());
+        let is_unneeded = |run: &&&HookRun| {
+            !kept.contains(name(run)) && run.metadata.deletion_timestamp.is_none()
+        };
+        let runs = self.pod_runs.iter().filter(is_unneeded);
         runs.map(|run| Write::delete_run(run))
     }
 
     /// When the next guarded pod on a lost node is given up.
     fn next_given_up(&self, pods: &[&Pod]) -> Option<Timestamp> {
-        let given_up = pods.iter();
+        let staying = pods.iter().filter(|pod| !pod.terminating);
         let given_up =
-            given_up.filter_map(|pod| lost_node::given_up_at(self.workload, self.world, pod));
+            staying.filter_map(|pod| lost_node::given_up_at(self.workload, self.world, pod));
         given_up.filter(|at| *at > self.world.now).min()
-    }
-}
-
-impl<'a> Awaited<'a> {
-    fn add_running(&mut self, run: &'a HookRun, pod: &'a Pod, point: HookPoint, now: Timestamp) {
-        // The success of a hook that may have expired is not waited for.
-        if run.phase().is_completed() {
-            return;
-        }
-        let since = run.creation_timestamp().map_or(now, |it| it.0);
-        let running = RunningHook { pod: &pod.name, since, error: run.current_error() };
-        self.running.entry(point).or_default().push(running);
     }
 }
 

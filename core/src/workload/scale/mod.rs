@@ -6,4 +6,5 @@ pub mod ordinal_range;
 pub mod ordinals;
 pub mod scale_in;
 pub mod sizes;
+pub mod slots;
 pub mod to_update;

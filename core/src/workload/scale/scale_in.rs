@@ -9,6 +9,7 @@ use crate::workload::hooks::Hooks;
 use crate::workload::in_place::is_at;
 use crate::workload::rollout::Rollout;
 use crate::workload::scale::sizes::{Choice, Sizing};
+use crate::workload::scale::slots::Slots;
 use crate::workload::spec::Workload;
 use crate::workload::world::World;
 
@@ -46,17 +47,6 @@ pub struct Rank<'a> {
     neighbors: Reverse<usize>,
     newest: Reverse<jiff::Timestamp>,
     name: &'a str,
-}
-
-/// How many pods to keep.
-#[derive(Clone, Copy, Debug)]
-pub struct Keep {
-    /// In total.
-    pub total: i64,
-    /// At the update revision.
-    pub updated: i64,
-    /// At other revisions.
-    pub old: i64,
 }
 
 impl<'a> ScaleIn<'a> {
@@ -104,22 +94,20 @@ impl<'a> ScaleIn<'a> {
     }
 
     /// Chooses victims. Pods whose replacement was requested, or that already wait for their hook, are chosen first,
-    /// regardless of their revision. The others are chosen so that each revision retains the number of pods that
-    /// `keep` requires; among the old ones, those that an earlier rollout left come before the stable ones.
+    /// regardless of their revision. The others are chosen so that each revision keeps as many pods as it has slots
+    /// (`slots` counts the same pods); among the old ones, those that an earlier rollout left come before the stable ones.
     pub fn victims(
         &self,
         pods: &[&'a Pod],
         (stable, update): (Option<RevisionName>, RevisionName),
         waiting: impl Fn(&Pod) -> Waiting,
-        keep: Keep,
+        slots: &Slots,
     ) -> HashSet<PodUid<'a>> {
-        let mut excess = pods.len() as i64 - keep.total;
+        let mut excess = slots.excess();
         if excess <= 0 {
             return HashSet::new();
         }
-        let updated = pods.iter().filter(|pod| is_at(pod, update)).count() as i64;
-        let old = pods.len() as i64 - updated;
-        let mut surplus = [old - keep.old, updated - keep.updated];
+        let mut surplus = [slots.to_update(), -slots.missing_updated()];
         let mut ranked: Vec<_> =
             pods.iter().map(|pod| (self.rank(pod, waiting(pod)), *pod)).collect();
         ranked.sort_unstable_by_key(|(rank, pod)| {
@@ -150,16 +138,12 @@ pub fn choose<'a>(
     hooks: &Hooks,
     rollout: &Rollout,
 ) -> Choice<'a> {
-    let replicas = sizing.workload.replicas;
     let update = sizing.revisions.update.name();
-    let is_old = |pod: &&&Pod| !is_at(pod, update);
-    let old = sizing.active.iter().filter(is_old).count() as i64;
-    let to_update = old - (replicas - rollout.target);
+    let slots = Slots::new(sizing.workload.replicas, rollout.target, sizing.active, update);
     let limit = surge_limit(sizing);
     let replacement_surge = sizing.surge(requested_replacements(sizing)).min(limit);
-    let surge = sizing.surge(to_update).min(limit).max(replacement_surge);
-    let keep =
-        Keep { total: replicas + surge, updated: rollout.target, old: replicas - rollout.target };
+    let surge = sizing.surge(slots.to_update()).min(limit).max(replacement_surge);
+    let slots = Slots { surge, replacement_surge, ..slots };
     let waiting = |pod: &Pod| {
         let is_to_change = hooks.has_run(HookPoint::PreInplace, pod);
         if hooks.has_removal_run(pod) {
@@ -176,7 +160,7 @@ pub fn choose<'a>(
     Choice {
         surge,
         replacement_surge,
-        victims: order.victims(sizing.active, (rollout.progress.stable(), update), waiting, keep),
+        victims: order.victims(sizing.active, (rollout.progress.stable(), update), waiting, &slots),
     }
 }
 

@@ -119,7 +119,7 @@ pub fn update_pods<'a>(
         let is_revert = update == scene.sizes.stable && scene.own.iter().any(ran_before);
         updates.decided.merge(proof.report(scene.world.now, is_revert));
     }
-    update_sidecars(scene, &due, budget, &mut updates, hooks).hand_over(&mut needs);
+    needs.add(update_sidecars(scene, &due, budget, &mut updates, hooks));
     let refused = scene.own.iter().filter_map(|pod| scene.world.refused_change(pod));
     let again_at = refused.map(|it| it.again_at).min();
     updates.decided.wake = earlier(updates.decided.wake, again_at);

@@ -1,21 +1,11 @@
 //! Which revision a new pod is created at: one rule for both kinds of workload.
 
 use crate::workload::decision::{Blocked, Obstacles};
+use crate::workload::scale::slots::Place;
 use crate::workload::update::Scene;
 use crate::workload::update::acceptance::Acceptance;
 use crate::workload::world::Revision;
 use crate::write::NewPod;
-
-/// The role of a missing pod in the rollout.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// The partition keeps it at the stable revision.
-    Kept,
-    /// The rollout reaches it.
-    Reached,
-    /// It is a surge pod of the rollout, above replicas.
-    Surge,
-}
 
 /// The pods to create, and what prevents more.
 pub struct Created {

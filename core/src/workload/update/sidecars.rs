@@ -12,7 +12,7 @@ use super::{Scene, Updates};
 use crate::api::GameWorkload;
 use crate::observed::{OldKubelet, Pod, PodUid, RevisionName, SidecarMark};
 use crate::sidecar_set::{Held, HeldBy, Sidecars};
-use crate::workload::hooks::{Asked, Hooks, Needs, Target};
+use crate::workload::hooks::{Hooks, Needs, Target};
 use crate::workload::in_place::{InPlaceChange, MarkChange, is_unfinished};
 use crate::workload::spec::Progress;
 use crate::workload::update::budget::Budget;
@@ -136,7 +136,7 @@ pub(super) fn update_sidecars<'a>(
     budget: &mut Budget,
     updates: &mut Updates<'a>,
     hooks: &Hooks<'a>,
-) -> Asked<'a, ()> {
+) -> Needs<'a> {
     let mut needs = Needs::default();
     for pod in scene.sizes.kept.iter().copied() {
         let is_excluded = updates.chosen.contains(&pod.uid())
@@ -157,7 +157,7 @@ pub(super) fn update_sidecars<'a>(
         }
         updates.decided.add(decision);
     }
-    Asked::new((), needs)
+    needs
 }
 
 /// The target of an update. `all` are the names of its revisions, joined, if it updates sidecars.
