@@ -101,6 +101,7 @@ pub fn advice(cause: &Cause, subject: &Subject) -> Vec<Advice> {
         Reason::PodUnschedulable
         | Reason::ContainerNotStarted
         | Reason::ReadinessGateClosed
+        | Reason::ImageNotShown
         | Reason::PodNotEnded => commands.push(describe()),
         Reason::ClaimNotBound => {
             commands.push(subject.kubectl("see the claims with", "get persistentvolumeclaims"));

@@ -172,6 +172,8 @@ pub enum Reason {
     ProbeNotSuccessful,
     /// A readiness gate of another controller is not True.
     ReadinessGateClosed,
+    /// A container was updated in place, but its node reports another image.
+    ImageNotShown,
     /// The node of a pod does not respond.
     NodeUnreachable,
     /// A finalizer keeps a Terminating pod.
@@ -256,6 +258,7 @@ impl Reason {
             | Self::ContainerNotStarted
             | Self::ProbeNotSuccessful
             | Self::ReadinessGateClosed
+            | Self::ImageNotShown
             | Self::NodeUnreachable
             | Self::PodHeldByFinalizer
             | Self::PodNotEnded => false,
@@ -274,6 +277,7 @@ impl Reason {
                 | Self::ContainerNotStarted
                 | Self::ProbeNotSuccessful
                 | Self::ReadinessGateClosed
+                | Self::ImageNotShown
                 | Self::NodeUnreachable
                 | Self::PodHeldByFinalizer
                 | Self::PodNotEnded

@@ -67,6 +67,16 @@ pub enum TroubleKind {
     },
     /// A readiness gate of another controller is not True.
     GateClosed(String),
+    /// A container was updated in place and runs, but its node reports another image. That may be another name of the
+    /// new one.
+    ImageNotShown {
+        /// The container.
+        container: String,
+        /// Its image.
+        image: String,
+        /// The image that the node reports.
+        shown: String,
+    },
     /// The pod's node does not respond.
     NodeUnreachable(String),
     /// A finalizer keeps a Terminating pod.
@@ -89,7 +99,8 @@ impl Trouble {
             | TroubleKind::NotStarted { .. }
             | TroubleKind::Initializing(_)
             | TroubleKind::ProbeFails { .. }
-            | TroubleKind::GateClosed(_) => PATIENCE,
+            | TroubleKind::GateClosed(_)
+            | TroubleKind::ImageNotShown { .. } => PATIENCE,
             TroubleKind::NotEnded(_) => PATIENCE_WITH_END,
             TroubleKind::Unschedulable(_)
             | TroubleKind::SchedulingGated
@@ -129,6 +140,7 @@ impl TroubleKind {
             Self::NotStarted { .. } | Self::Initializing(_) => Reason::ContainerNotStarted,
             Self::ProbeFails { .. } => Reason::ProbeNotSuccessful,
             Self::GateClosed(_) => Reason::ReadinessGateClosed,
+            Self::ImageNotShown { .. } => Reason::ImageNotShown,
             Self::NodeUnreachable(_) => Reason::NodeUnreachable,
             Self::Finalizer(_) => Reason::PodHeldByFinalizer,
             Self::NotEnded(_) => Reason::PodNotEnded,
@@ -147,6 +159,9 @@ impl TroubleKind {
             | Self::Finalizer(text)
             | Self::NotEnded(text) => text.len(),
             Self::Image { container, image, why } => container.len() + image.len() + why.len(),
+            Self::ImageNotShown { container, image, shown } => {
+                container.len() + image.len() + shown.len()
+            }
             Self::NotCreated { container, why } => container.len() + why.len(),
             Self::Crashing { container, ended } => container.len() + ended.len(),
             Self::NotStarted { container, node } => container.len() + node.len(),
@@ -193,6 +208,10 @@ impl TroubleKind {
                 )
             }
             Self::GateClosed(gate) => format!("readiness gate {gate} of pod {pod} is not True"),
+            Self::ImageNotShown { container, image, shown } => format!(
+                "container {container} of pod {pod} runs, but its node reports image {shown} and not {image}, as it \
+                 does for two names of the same content; the update counts as complete after a while"
+            ),
             Self::NodeUnreachable(node) => {
                 format!("node {node}, on which pod {pod} runs, does not respond")
             }

@@ -69,6 +69,27 @@ pub fn completion(pod: &Pod, record: &InPlaceRecord, now: Timestamp) -> Completi
     }
 }
 
+/// The first container that is assumed to run its new image from a later time on, and that time, if nothing else is
+/// missing.
+pub fn assumed_later<'a>(
+    pod: &'a Pod,
+    record: &InPlaceRecord,
+    now: Timestamp,
+) -> Option<(&'a Container, Timestamp)> {
+    let Completion::Pending(Some(at)) = completion(pod, record, now) else {
+        return None;
+    };
+    let mut containers = pod.containers.iter().enumerate();
+    let found = containers.find(|(index, container)| {
+        let parts = record.containers.get(&container.name).zip(container.status.as_ref());
+        parts.is_some_and(|(change, status)| {
+            let runs = runs_new_image(pod, record, *index, status, change, now);
+            matches!(runs, RunsNewImage::From(_))
+        })
+    });
+    found.map(|(_, container)| (container, at))
+}
+
 /// Whether the kubelet has observed the newest spec. This is assumed if the kubelet does not report it.
 pub fn is_observed(pod: &Pod) -> bool {
     pod.observed_generation == 0 || pod.observed_generation == pod.generation

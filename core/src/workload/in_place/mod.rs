@@ -11,7 +11,7 @@ mod turns;
 mod unfinished;
 
 pub use change::{InPlaceChange, MarkChange, NotInPlace, change_between};
-pub use completion::{Completion, completion, same_image};
+pub use completion::{Completion, assumed_later, completion, same_image};
 pub use other_pods::{has_sidecars, progress_in_other_pod, record_of_other_pod};
 pub use qos::why_class_would_change;
 pub use restore::patch_back;

@@ -11,12 +11,13 @@ use crate::api::names::HookPoint;
 use crate::api::{
     Actor, Cause, ConditionType, PodHookCondition, Reason, WaitReason, WorkloadStatus,
 };
+use crate::guard::{InPlaceState, in_place_state};
 use crate::observed::time::{duration, earlier, rounded_down};
 use crate::observed::{Pod, RevisionName, Trouble, TroubleKind};
 use crate::text::truncate;
 use crate::workload::decision::Blocked;
 use crate::workload::hooks::{Awaited, RunningHook, run_maker};
-use crate::workload::in_place::is_at;
+use crate::workload::in_place::{assumed_later, is_at};
 use crate::workload::protection::delays_removal;
 use crate::workload::spec::Workload;
 use crate::workload::status::Outcome;
@@ -123,8 +124,25 @@ fn trouble_of<'a>(pod: &'a Pod, world: &World) -> Option<Cow<'a, Trouble>> {
             since: lost.since.unwrap_or(world.now),
             over_at: None,
         })),
-        None => pod.trouble.as_deref().map(Cow::Borrowed),
+        None => {
+            let shown = pod.trouble.as_deref().map(Cow::Borrowed);
+            shown.or_else(|| image_not_shown(pod, world.now).map(Cow::Owned))
+        }
     }
+}
+
+/// A container whose update in place counts as complete only after a while, because its node reports another image.
+fn image_not_shown(pod: &Pod, now: Timestamp) -> Option<Trouble> {
+    let InPlaceState::Patched(begun) = in_place_state(pod) else {
+        return None;
+    };
+    let (container, at) = assumed_later(pod, begun.record(), now)?;
+    let kind = TroubleKind::ImageNotShown {
+        container: container.name.clone(),
+        image: container.image.clone(),
+        shown: container.status.as_ref()?.image.clone(),
+    };
+    Some(Trouble { kind, since: begun.record().patched_at, over_at: Some(at) })
 }
 
 /// When a pod with this trouble has had it for progressDeadlineSeconds.
@@ -145,6 +163,7 @@ fn urgency(kind: &TroubleKind) -> u8 {
         | TroubleKind::NotScheduled => 1,
         TroubleKind::ProbeFails { .. }
         | TroubleKind::GateClosed(_)
+        | TroubleKind::ImageNotShown { .. }
         | TroubleKind::Initializing(_)
         | TroubleKind::NotStarted { .. } => 2,
         TroubleKind::Finalizer(_) | TroubleKind::NotEnded(_) => 3,
@@ -162,6 +181,7 @@ fn actor(kind: &TroubleKind) -> Actor {
         | TroubleKind::GateClosed(_)
         | TroubleKind::Finalizer(_) => Actor::User,
         TroubleKind::ProbeFails { .. } | TroubleKind::Initializing(_) => Actor::Game,
+        TroubleKind::ImageNotShown { .. } => Actor::Nobody,
         TroubleKind::Unschedulable(_)
         | TroubleKind::NotStarted { .. }
         | TroubleKind::NodeUnreachable(_)
@@ -176,6 +196,7 @@ fn container(kind: &TroubleKind) -> &str {
         | TroubleKind::Crashing { container, .. }
         | TroubleKind::NotStarted { container, .. }
         | TroubleKind::ProbeFails { container, .. }
+        | TroubleKind::ImageNotShown { container, .. }
         | TroubleKind::Initializing(container) => container,
         TroubleKind::NotScheduled
         | TroubleKind::Unschedulable(_)

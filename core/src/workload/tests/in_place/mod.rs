@@ -11,7 +11,7 @@ mod resources_on_old_kubelets;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
-use crate::api::{ContainerOrder, HookPhase};
+use crate::api::{Actor, ContainerOrder, HookPhase};
 use crate::observed::{FirstStatus, Gate, Pod, PodPhase, Resize, RevisionName};
 use crate::workload::in_place::{Completion, InPlaceChange, Patching, completion, patch_of};
 use crate::workload::tests::story::{Story, story};
@@ -280,6 +280,43 @@ fn an_update_to_another_name_of_the_running_image_is_complete_after_the_restart(
         let later = now + SignedDuration::from_secs(10);
         assert_eq!(completion(&pod, &record, later), Completion::Done);
     }
+}
+
+#[test]
+fn the_wait_for_a_node_that_reports_another_name_of_the_image_is_told() {
+    let mut story = in_place(1, json!({}));
+    let name = story.names().remove(0);
+    story.kubelets_run = false;
+    story.image("v1-retag");
+    while story.count(|it| matches!(it.change(), Change::PatchInPlace(_))) == 0 {
+        story.reconcile();
+    }
+    // The kubelet has restarted the container before it reported the change at all.
+    let now = story.world.now;
+    story.edit_pod(&name, |pod| {
+        pod.observed_generation = pod.generation;
+        let status = pod.containers[0].status.as_mut().expect("a status");
+        (status.container_id, status.started_at) = ("new".to_owned(), Some(now));
+        (status.image, status.ready) = ("game:v1".to_owned(), true);
+        let container_ids = vec!["new".to_owned()];
+        let first = FirstStatus { generation: pod.generation, container_ids };
+        pod.first_status = Some(first);
+    });
+    story.wait(6);
+    story.settle();
+    let cause = story.status().causes.remove(0);
+    assert_eq!((&*cause.reason, cause.actor), ("ImageNotShown", Actor::Nobody), "{cause:?}");
+    let words = format!(
+        "container game of pod {name} runs, but its node reports image game:v1 and not game:v1-retag"
+    );
+    assert!(cause.message.contains(&words), "{}", cause.message);
+    let until = cause.until.expect("a time").0;
+    assert_eq!(until.duration_since(now), SignedDuration::from_mins(5));
+    story.wait(5 * 60);
+    story.kubelets_run = true;
+    story.settle();
+    assert_eq!(story.columns(), "1 1 1 1 1");
+    assert_eq!(story.status().causes, []);
 }
 
 #[test]
