@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Counts what shows whether the structure of the code holds: who can write, what an addition touches, and how long the code is.
+# Counts what shows whether the structure of the code holds: who can write (one executor, one enum of writes), how many files
+# an addition touches (CONTRIBUTING.md, "How to add"), and how long the code is. Lines include comments.
 # usage: figures.sh
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -14,14 +15,22 @@ lines() { xargs awk 'FNR == 1 { ended = 0 } /^mod tests \{/ { ended = 1; n-- } !
 
 shown "executors: files that send the request of a core::write::Write" "$(naming 'change\(\)\.request\(' src | wc -l)"
 shown "enums of writes" "$(naming '^pub enum Change' core/src/write | wc -l)"
-variants=$(sed -n '/^pub enum Change/,/^}/p' core/src/write/change.rs | grep -cE '^    [A-Z]')
-shown "  its variants" "$variants"
+variants=$(sed -n '/^pub enum Change/,/^}/p' core/src/write/change.rs | grep -oE '^    [A-Z][A-Za-z]+')
+shown "  its variants" "$(wc -w <<<"$variants")"
+# Each also has the rule that makes it.
+files=$(for variant in $variants; do naming "Change::$variant\\b" core/src src | wc -l; done | sort -n)
+shown "  files that name a variant: minimum, median, maximum" \
+  "$(head -1 <<<"$files"), $(sed -n "$((($(wc -l <<<"$files") + 1) / 2))p" <<<"$files"), $(tail -1 <<<"$files")"
 shown "guard: doc tests that show that no other module makes a permit" "$(grep -c 'compile_fail' core/src/guard/mod.rs)"
-shown "files of a kind of write (AdmitNode)" "$(naming 'Change::AdmitNode' core/src src | wc -l), and the rule that makes it"
 shown "files of a hook provider (Prometheus)" "$(naming 'Provider::Prometheus' core/src src | wc -l), and its own"
 shown "lines of src/reconcile, without tests" "$(rust src/reconcile | lines)"
 shown "words of ARCHITECTURE.md" "$(wc -w <ARCHITECTURE.md)"
 for part in core/src src kubectl-game lint-command model e2e; do
   shown "lines of $part, without and with tests" "$(rust "$part" | lines), $(find "$part" -name '*.rs' -exec cat {} + | wc -l)"
 done
-shown "files of more than 500 lines, without tests" "$(rust core/src src kubectl-game/src model/src e2e/src | xargs wc -l | awk '$2 != "total" && $1 > 500' | wc -l)"
+long=$(for file in $(rust core/src src kubectl-game/src model/src e2e/src); do
+  count=$(lines <<<"$file")
+  if ((count > 500)); then echo "$file ($count)"; fi
+done)
+shown "files of more than 500 lines, without tests" "$(grep -c . <<<"$long")"
+echo "$long"

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use gamekeeper_core::api::MetricProvider;
 use regex::Regex;
 use sources::root;
 
@@ -17,7 +18,7 @@ fn read(path: impl AsRef<Path>) -> String {
 #[test]
 fn the_page_on_hooks_shows_the_examples_unchanged() {
     let page = read("docs/hooks.md");
-    for provider in ["web", "prometheus", "kubernetes", "job", "exec"] {
+    for provider in MetricProvider::NAMES {
         let example = read(format!("examples/hooks/hook-template-{provider}.yaml"));
         assert!(
             page.contains(&format!("```yaml\n{example}```\n")),

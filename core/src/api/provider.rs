@@ -242,3 +242,18 @@ pub struct ExecMetric {
     #[schemars(range(min = 1, max = 3600))]
     pub timeout_seconds: Option<i32>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_provider_is_named() {
+        let schema = serde_json::to_value(schemars::schema_for!(MetricProvider)).expect("a schema");
+        let fields = schema["properties"].as_object().expect("fields").keys();
+        let (mut fields, mut names) = (fields.collect::<Vec<_>>(), MetricProvider::NAMES);
+        fields.sort();
+        names.sort();
+        assert_eq!(fields, names);
+    }
+}

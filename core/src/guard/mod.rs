@@ -1,11 +1,13 @@
 //! Decides when a pod may be deleted or changed. No other code decides that.
 //!
-//! [`may_touch`] returns a [`Permit`], and nothing else does: its fields are private. Deletions and the start of in-place
-//! updates require one (see [`Write`](crate::write::Write)). The later writes of an update require a [`Begun`], which
-//! only [`in_place_state`] returns. These writes require neither:
+//! Only [`may_touch`] and, for a gate that is closed, [`closed_gate`] return a [`Permit`]: its fields are private.
+//! Deletions and the start of in-place updates require one (see [`Write`](crate::write::Write)). The later writes of an
+//! update require a [`Begun`], which only [`in_place_state`] returns. These writes require neither:
 //! - a hot patch, because it restarts nothing;
 //! - a new closing time for a gate that is already closed;
-//! - a forced deletion, because the pod is already Terminating.
+//! - a forced deletion, because the pod is already Terminating;
+//! - a patch of sidecars: in a pod of a workload, it contains no image, only a token that the workload acts on; pods of
+//!   other controllers have no hooks, so `sidecar_set::allot` decides by the set's limit.
 //!
 //! Another module cannot make a permit:
 //!

@@ -6,7 +6,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::provider::visit_strings;
-use crate::api::{Argument, HookTemplateSpec, Metric, MetricProvider};
+use crate::api::{Argument, HookTemplateSpec, Metric, Provider};
 
 /// Maximum total length of the strings of one measurement with their arguments filled in, in bytes.
 pub const MAX_FILLED: usize = 1 << 20;
@@ -212,9 +212,8 @@ pub fn run_arguments(template: &HookTemplateSpec, given: &[Argument]) -> Vec<Arg
     });
     let declared_names: HashSet<&str> = template.args.iter().map(|it| it.name.as_str()).collect();
     let mut used = used_names(&template.metrics);
-    let mut metrics = template.metrics.iter();
-    let uses_pod = |it: &MetricProvider| it.exec.is_some() || it.kubernetes.is_some();
-    if metrics.any(|metric| uses_pod(&metric.provider)) {
+    let mut providers = template.metrics.iter().flat_map(|metric| metric.provider.given());
+    if providers.any(Provider::concerns_pod) {
         let mut added = POD_ARGUMENTS.map(str::to_owned).to_vec();
         added.retain(|name| !used.contains(name));
         used.extend(added);
@@ -229,7 +228,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::{RawJson, WebHeader, WebMetric};
+    use crate::api::{MetricProvider, RawJson, WebHeader, WebMetric};
 
     /// Fills in arguments with the full allowance.
     fn fill<'v>(

@@ -34,7 +34,11 @@ fn check_write(state: &State, write: &Write) -> Result<(), String> {
                 false => Ok(()),
             }
         }
-        _ => Ok(()),
+        Change::PatchNode(_)
+        | Change::PatchWorkload(_)
+        | Change::Delete { .. }
+        | Change::SetMetadata { .. } => Ok(()),
+        change => panic!("no plan of a Cluster makes this write: {change:?}"),
     }
 }
 

@@ -259,6 +259,7 @@ impl Sender<'_> {
     /// Compares what is stored with what was asked for.
     fn compare(&self, stored: &Stored) -> Result<(), Refusal> {
         let identity = self.write.change().identity(&self.target.owner);
+        debug_assert!(identity.is_some(), "what must be stored is known of each creation");
         match identity.and_then(|identity| identity.difference(&stored.object)) {
             Some(difference) => Err(Refusal::Rejected(format!(
                 "a policy or webhook of the cluster changes what is created: it was stored with {difference}; exclude \

@@ -37,6 +37,7 @@ impl Fleet {
                 Ok(killed.elapsed())
             });
             let (ready, acts) = tokio::try_join!(ready, self.until_created(killed))?;
+            eprintln!("ready after {ready:.1?}, acted after {acts:.1?}");
             self.size += 1;
             restarts.push(Restart { ready, acts });
         }
