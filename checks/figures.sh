@@ -18,7 +18,7 @@ shown "enums of writes" "$(naming '^pub enum Change' core/src/write | wc -l)"
 variants=$(sed -n '/^pub enum Change/,/^}/p' core/src/write/change.rs | grep -oE '^    [A-Z][A-Za-z]+')
 shown "  its variants" "$(wc -w <<<"$variants")"
 # Each also has the rule that makes it.
-files=$(for variant in $variants; do naming "Change::$variant\\b" core/src src | wc -l; done | sort -n)
+files=$(for variant in $variants; do naming "\\bChange::$variant\\b" core/src src | wc -l; done | sort -n)
 shown "  files that name a variant: minimum, median, maximum" \
   "$(head -1 <<<"$files"), $(sed -n "$((($(wc -l <<<"$files") + 1) / 2))p" <<<"$files"), $(tail -1 <<<"$files")"
 shown "guard: doc tests that show that no other module makes a permit" "$(grep -c 'compile_fail' core/src/guard/mod.rs)"
@@ -33,4 +33,4 @@ long=$(for file in $(rust core/src src kubectl-game/src model/src e2e/src); do
   if ((count > 500)); then echo "$file ($count)"; fi
 done)
 shown "files of more than 500 lines, without tests" "$(grep -c . <<<"$long")"
-echo "$long"
+echo -n "${long:+$long$'\n'}"

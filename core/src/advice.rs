@@ -101,7 +101,6 @@ pub fn advice(cause: &Cause, subject: &Subject) -> Vec<Advice> {
         Reason::PodUnschedulable
         | Reason::ContainerNotStarted
         | Reason::ReadinessGateClosed
-        | Reason::ImageNotShown
         | Reason::PodNotEnded => commands.push(describe()),
         Reason::ClaimNotBound => {
             commands.push(subject.kubectl("see the claims with", "get persistentvolumeclaims"));
@@ -171,7 +170,10 @@ pub fn advice(cause: &Cause, subject: &Subject) -> Vec<Advice> {
             commands
                 .push(subject.game("skip the step with", &format!("promote {}", subject.workload)));
         }
-        Reason::AllPodsAvailable | Reason::Complete | Reason::PodsGuarded => {}
+        Reason::AllPodsAvailable
+        | Reason::Complete
+        | Reason::PodsGuarded
+        | Reason::ImageNotShown => {}
         Reason::Unreadable
         | Reason::RevisionNotFound
         | Reason::PodIndexInvalid

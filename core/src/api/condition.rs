@@ -172,7 +172,7 @@ pub enum Reason {
     ProbeNotSuccessful,
     /// A readiness gate of another controller is not True.
     ReadinessGateClosed,
-    /// A container was updated in place, but its node reports another image.
+    /// A container was updated in place, but its node does not show which image it runs.
     ImageNotShown,
     /// The node of a pod does not respond.
     NodeUnreachable,

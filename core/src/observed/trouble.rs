@@ -1,4 +1,4 @@
-//! Why a pod is not ready, or does not go away, as far as its status shows.
+//! Why a pod is not ready, is not updated, or does not go away, as far as its status shows.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -67,8 +67,7 @@ pub enum TroubleKind {
     },
     /// A readiness gate of another controller is not True.
     GateClosed(String),
-    /// A container was updated in place and runs, but its node reports another image. That may be another name of the
-    /// new one.
+    /// A container was restarted for an update in place, and what its node reports does not show which image it runs.
     ImageNotShown {
         /// The container.
         container: String,
@@ -209,8 +208,8 @@ impl TroubleKind {
             }
             Self::GateClosed(gate) => format!("readiness gate {gate} of pod {pod} is not True"),
             Self::ImageNotShown { container, image, shown } => format!(
-                "container {container} of pod {pod} runs, but its node reports image {shown} and not {image}, as it \
-                 does for two names of the same content; the update counts as complete after a while"
+                "container {container} of pod {pod} was restarted, but its node, which reports image {shown}, does not \
+                 show whether it runs {image}; that is assumed after a while"
             ),
             Self::NodeUnreachable(node) => {
                 format!("node {node}, on which pod {pod} runs, does not respond")

@@ -49,7 +49,7 @@ pub fn plan<S: Clone + Default + PartialEq + AsRef<WorkloadStatus> + AsMut<Workl
     for pod in &remaining {
         // With `--cascade=orphan`, the garbage collector may have removed the pod's owner reference since the pod was
         // observed. Such a pod must not be deleted, so the deletion requires that the pod has not changed.
-        let permit = hooks.may_touch(pod, &Intent::removal(world.now)).hand_over(&mut needs);
+        let permit = hooks.may_touch(pod, &Intent::removal(world.now)).into_decision(&mut needs);
         draft.extend(
             permit.map(|it| Write::delete_unchanged_pod(it, DeletionReason::WorkloadDeleted)),
         );

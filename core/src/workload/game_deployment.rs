@@ -92,7 +92,7 @@ pub fn plan(
     let held = Held::of(&own, may_create, slots.missing(), world);
     let slots = Slots { held: slots.held + held.count(), ..slots };
     let mut needs = Needs::default();
-    draft.extend(remove(&scene, &held, &hooks).hand_over(&mut needs));
+    draft.extend(remove(&scene, &held, &hooks).into_decision(&mut needs));
     let Created { pods, obstacles, waits_for } = create(&scene, slots);
     draft.extend(pods.into_iter().map(Write::create_pod));
     draft.block(obstacles);
@@ -100,12 +100,12 @@ pub fn plan(
     draft.block(Obstacles { scale: index::why_invalid(&workload), ..Obstacles::default() });
     let mut budget = Budget::of(&scene);
     let open = update::replace_requested(&scene, Requested::Open, &mut budget, &hooks);
-    draft.extend(open.hand_over(&mut needs));
-    let updates = update::update_pods(&scene, &mut budget, &hooks).hand_over(&mut needs);
+    draft.extend(open.into_decision(&mut needs));
+    let updates = update::update_pods(&scene, &mut budget, &hooks).into_decision(&mut needs);
     let refused = update::replace_requested(&scene, Requested::Refused, &mut budget, &hooks);
-    draft.extend(refused.hand_over(&mut needs));
+    draft.extend(refused.into_decision(&mut needs));
     draft.add_updates(updates.decided);
-    draft.add_updates(follow(&scene, &updates.changing, &hooks).hand_over(&mut needs));
+    draft.add_updates(follow(&scene, &updates.changing, &hooks).into_decision(&mut needs));
     if let Some(pruned) = prune_names(&workload, &own) {
         draft.patch_workload(pruned.patch);
         draft.events.extend(pruned.event);
@@ -136,7 +136,7 @@ fn remove<'a>(scene: &Scene<'a>, held: &Held<'a>, hooks: &Hooks<'a>) -> Asked<'a
             return None;
         };
         let permit = hooks.may_touch(pod, &Intent::removal(scene.world.now));
-        Some(Write::delete_pod(permit.hand_over(&mut needs)?, reason))
+        Some(Write::delete_pod(permit.into_decision(&mut needs)?, reason))
     });
     let deletions = deletions.collect();
     Asked::new(deletions, needs)

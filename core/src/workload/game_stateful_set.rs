@@ -100,7 +100,7 @@ pub fn plan(
     let mut removal =
         Removal { scene: &scene, ordinals: &ordinals, leaving, claims: &mut claims, hooks: &hooks };
     let mut needs = Needs::default();
-    let removals = removal.remove(held.others(&own), keeps_claims).hand_over(&mut needs);
+    let removals = removal.remove(held.others(&own), keeps_claims).into_decision(&mut needs);
     let scales = !removals.is_empty() || (!created.pods.is_empty() && !is_refused);
     // Deleting the pod of a reserved ordinal relies on its substitute, so the substitute is not updated in the same
     // plan.
@@ -109,10 +109,10 @@ pub fn plan(
         false => Budget::of(&scene),
     };
     let open = update::replace_requested(&scene, Requested::Open, &mut budget, &hooks);
-    let mut replacements = open.hand_over(&mut needs);
-    let updates = update::update_pods(&scene, &mut budget, &hooks).hand_over(&mut needs);
+    let mut replacements = open.into_decision(&mut needs);
+    let updates = update::update_pods(&scene, &mut budget, &hooks).into_decision(&mut needs);
     let refused = update::replace_requested(&scene, Requested::Refused, &mut budget, &hooks);
-    replacements.extend(refused.hand_over(&mut needs));
+    replacements.extend(refused.into_decision(&mut needs));
     let mut attempts = updates.decided.writes.iter().filter_map(Write::attempt);
     let is_updating = attempts.any(Attempt::updates) || !replacements.is_empty();
     if identity.ordered && is_updating {
@@ -124,7 +124,7 @@ pub fn plan(
     draft.block(created.obstacles);
     draft.waits_for = created.waits_for;
     draft.add_updates(updates.decided);
-    draft.add_updates(follow(&scene, &updates.changing, &hooks).hand_over(&mut needs));
+    draft.add_updates(follow(&scene, &updates.changing, &hooks).into_decision(&mut needs));
     draft.extend(repair(&scene, &ordinals, &identity, &mut claims));
     draft.extend(claims.settle(&own, keeps_claims));
     vacated.add(&workload, world, &own, &draft);
@@ -159,7 +159,7 @@ impl<'a> Removal<'_, 'a> {
         let deletions = pods.into_iter().filter_map(|pod| {
             let (reason, possible) = self.reason(pod)?;
             let intent = Intent { possible, ..Intent::removal(self.scene.world.now) };
-            let permit = self.hooks.may_touch(pod, &intent).hand_over(&mut needs)?;
+            let permit = self.hooks.may_touch(pod, &intent).into_decision(&mut needs)?;
             let ordinal = self.ordinals.ordinal_of(pod);
             let may_delete = keeps_claims(ordinal) || self.claims.transfer(&permit, ordinal);
             may_delete.then(|| Write::delete_pod(permit, reason))

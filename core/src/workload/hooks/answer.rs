@@ -17,7 +17,7 @@ impl<'a> Hooks<'a> {
         Asked::new(answer, Needs(vec![need]))
     }
 
-    /// The same, with what the answer needs.
+    /// The answer and what it needs, for the guard.
     pub(super) fn answer(&self, pod: &'a Pod, intent: &Intent) -> (HookAnswer, Need<'a>) {
         let (answer, mut need) = match self.hook_was_removed(intent.point, pod) {
             true => (HookAnswer::Held, self.need_of_removed_hook(pod, intent)),
@@ -40,37 +40,36 @@ impl<'a> Hooks<'a> {
     /// Whether the pod's hook allows an action. The hook is started only if the pod has no run at this point, in any
     /// phase (invariant 6). A run that is not kept is deleted by [`Hooks::settle`].
     fn state(&self, pod: &'a Pod, intent: &Intent) -> (HookAnswer, Need<'a>) {
-        let nothing = Need::nothing(pod, intent.point);
+        let need = |run| Need { run, ..Need::nothing(pod, intent.point) };
         if !self.is_configured(intent.point) {
-            return (HookAnswer::Allowed, nothing);
+            return (HookAnswer::Allowed, need(RunNeed::Nothing));
         }
-        let is_marked = pod.marked_deleting || self.waits_already(pod, intent);
+        // The deadline of a pod whose hook cannot run must not start over because its deletion is not possible for a
+        // moment.
+        let stays_marked =
+            self.waits_already(pod, intent) || (pod.marked_deleting && intent.possible);
         let Some(run) = self.run_for(pod, intent) else {
             if intent.possible && !self.has_run(intent.point, pod) {
-                let start = RunNeed::Start(Box::new(Start::of(intent, is_marked)));
-                return (HookAnswer::Held, self.marked(intent, Need { run: start, ..nothing }));
+                let start = RunNeed::Start(Box::new(Start::of(intent, stays_marked)));
+                return (HookAnswer::Held, self.marked(intent, need(start)));
             }
-            // The run of another intent is deleted first; the pod stays marked meanwhile. And the deadline of a pod
-            // whose hook cannot run must not start over because its deletion is not possible for a moment.
-            let stays = self.waits_already(pod, intent) || (pod.marked_deleting && intent.possible);
-            return (HookAnswer::Held, self.marked_if(stays, intent, nothing));
+            // The run of another intent is deleted first; the pod stays marked meanwhile.
+            let need = need(RunNeed::Nothing);
+            return (HookAnswer::Held, self.marked_if(stays_marked, intent, need));
         };
         match run.phase() {
             HookPhase::Successful if self.is_fresh(run, intent.at) => {
-                let need = Need { run: RunNeed::Keep(run), ..nothing };
-                (HookAnswer::Allowed, self.marked(intent, need))
+                (HookAnswer::Allowed, self.marked(intent, need(RunNeed::Keep(run))))
             }
             // The run is not kept, and the next plan starts another one. The pod stays marked meanwhile.
             HookPhase::Successful if intent.possible => {
-                (HookAnswer::Held, self.marked_if(is_marked, intent, nothing))
+                (HookAnswer::Held, self.marked_if(stays_marked, intent, need(RunNeed::Nothing)))
             }
             HookPhase::Successful => {
-                let need = Need { run: RunNeed::Keep(run), ..nothing };
-                (HookAnswer::Held, self.marked(intent, need))
+                (HookAnswer::Held, self.marked(intent, need(RunNeed::Keep(run))))
             }
             HookPhase::Pending | HookPhase::Running => {
-                let need = Need { run: RunNeed::Await(run), ..nothing };
-                (HookAnswer::Held, self.marked(intent, need))
+                (HookAnswer::Held, self.marked(intent, need(RunNeed::Await(run))))
             }
             HookPhase::Failed | HookPhase::Error | HookPhase::Inconclusive => {
                 (HookAnswer::Held, self.need_of_refusal(run, pod, intent))

@@ -2,8 +2,8 @@
 
 use crate::workload::hooks::need::Need;
 
-/// What a rule decides, with what the answers need that it rests on. The decision is told only to those that take over
-/// the needs: a HookRun that nothing needs is deleted.
+/// What a rule decides, with what the answers need that it rests on. Only a caller that takes over the needs can read the
+/// decision: a HookRun that nothing needs is deleted.
 #[must_use]
 pub struct Asked<'a, T> {
     decision: T,
@@ -27,7 +27,7 @@ impl<'a, T> Asked<'a, T> {
     }
 
     /// The decision. Its needs are added to `needs`.
-    pub fn hand_over(self, needs: &mut Needs<'a>) -> T {
+    pub fn into_decision(self, needs: &mut Needs<'a>) -> T {
         needs.add(self.needs);
         self.decision
     }

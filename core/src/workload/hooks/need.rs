@@ -90,7 +90,7 @@ impl Wait {
     }
 
     /// The hook cannot be run.
-    pub(super) fn in_vain(message: String) -> Self {
+    pub(super) fn cannot_run(message: String) -> Self {
         Self { reason: WaitReason::HookCannotRun, message }
     }
 }

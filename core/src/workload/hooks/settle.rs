@@ -21,6 +21,7 @@ use crate::write::{Rehearsal, Write};
 const MAX_STARTS: usize = 500;
 /// The maximum length of the runs that one plan starts, in bytes of JSON, for the same reason: a template may be 1 MB.
 const MAX_STARTED_BYTES: usize = 2 << 20;
+
 /// What a plan does about the hooks of pods.
 pub struct Settled<'a> {
     /// Starts hooks, deletes runs that nothing needs, and marks pods.
@@ -125,13 +126,13 @@ impl<'a> Hooks<'a> {
                     match self.start(*start, pod, point, writes.len()) {
                         Started::Now(write, refusal) => {
                             writes.push(write);
-                            wait = wait.map(|wait| refusal.map_or(wait, Wait::in_vain));
+                            wait = wait.map(|wait| refusal.map_or(wait, Wait::cannot_run));
                         }
                         Started::Later => mark = mark.filter(|_| is_marked),
                         Started::Never(concern, problem) => {
                             // The deadline of a guarded pod starts now.
                             mark = mark.filter(|_| wait.is_some());
-                            wait = wait.map(|_| Wait::in_vain(problem.to_string()));
+                            wait = wait.map(|_| Wait::cannot_run(problem.to_string()));
                             awaited.problems.insert((concern, problem));
                         }
                     }

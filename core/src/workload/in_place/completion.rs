@@ -69,25 +69,32 @@ pub fn completion(pod: &Pod, record: &InPlaceRecord, now: Timestamp) -> Completi
     }
 }
 
-/// The first container that is assumed to run its new image from a later time on, and that time, if nothing else is
-/// missing.
+/// The container that was restarted and is assumed to run its new image from a later time on, and that time: the last one,
+/// if there are several. None if the change waits for something else.
 pub fn assumed_later<'a>(
     pod: &'a Pod,
     record: &InPlaceRecord,
     now: Timestamp,
 ) -> Option<(&'a Container, Timestamp)> {
-    let Completion::Pending(Some(at)) = completion(pod, record, now) else {
+    if !is_observed(pod) {
         return None;
-    };
-    let mut containers = pod.containers.iter().enumerate();
-    let found = containers.find(|(index, container)| {
-        let parts = record.containers.get(&container.name).zip(container.status.as_ref());
-        parts.is_some_and(|(change, status)| {
-            let runs = runs_new_image(pod, record, *index, status, change, now);
-            matches!(runs, RunsNewImage::From(_))
-        })
-    });
-    found.map(|(_, container)| (container, at))
+    }
+    let mut assumed = Vec::new();
+    for (index, container) in pod.containers.iter().enumerate() {
+        let change = record.containers.get(&container.name);
+        let Some(change) = change.filter(|it| matches!(it.turn, Turn::Set)) else {
+            continue;
+        };
+        let status = container.status.as_ref().filter(|status| status.ready)?;
+        match runs_new_image(pod, record, index, status, change, now) {
+            RunsNewImage::Yes => {}
+            RunsNewImage::From(at) if status.container_id != change.from_container_id => {
+                assumed.push((container, at));
+            }
+            RunsNewImage::No | RunsNewImage::From(_) => return None,
+        }
+    }
+    assumed.into_iter().max_by_key(|(_, at)| *at)
 }
 
 /// Whether the kubelet has observed the newest spec. This is assumed if the kubelet does not report it.

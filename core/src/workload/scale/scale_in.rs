@@ -143,7 +143,7 @@ pub fn choose<'a>(
     let limit = surge_limit(sizing);
     let replacement_surge = sizing.surge(requested_replacements(sizing)).min(limit);
     let surge = sizing.surge(slots.to_update()).min(limit).max(replacement_surge);
-    let slots = Slots { surge, replacement_surge, ..slots };
+    let slots = Slots { surge, ..slots };
     let waiting = |pod: &Pod| {
         let is_to_change = hooks.has_run(HookPoint::PreInplace, pod);
         if hooks.has_removal_run(pod) {

@@ -1,5 +1,5 @@
 //! How many pods of a GameDeployment there should be, and at which revision: the numbers that creations, updates and
-//! deletions follow from. (The pods of a GameStatefulSet have ordinals instead: see `ordinals`.)
+//! deletions follow from. A GameStatefulSet has ordinals instead (see `ordinals`); its new pods have the same roles.
 //!
 //! There are `replicas` slots, `target` of which the rollout gives to the update revision, and `surge` more while pods
 //! are replaced.

@@ -44,10 +44,11 @@ impl<'a> Troubles<'a> {
     pub fn of(scene: &Scene<'a>) -> Self {
         let now = scene.world.now;
         let pods = scene.own.iter().copied();
-        let all = || pods.clone().filter_map(|pod| Some((pod, trouble_of(pod, scene.world)?)));
-        let mut shown: Vec<_> = all().filter(|(_, trouble)| trouble.is_shown(now)).collect();
+        let all = pods.filter_map(|pod| Some((pod, trouble_of(pod, scene.world)?)));
+        let mut shown: Vec<_> = all.collect();
+        let changes_at = shown.iter().filter_map(|(_, trouble)| trouble.changes_at(now)).min();
+        shown.retain(|(_, trouble)| trouble.is_shown(now));
         shown.sort_by_key(|(pod, trouble)| (trouble.since, &pod.name));
-        let changes_at = all().filter_map(|(_, trouble)| trouble.changes_at(now)).min();
         Self { now, update: scene.revisions.update.name(), shown, changes_at }
     }
 
@@ -131,7 +132,8 @@ fn trouble_of<'a>(pod: &'a Pod, world: &World) -> Option<Cow<'a, Trouble>> {
     }
 }
 
-/// A container whose update in place counts as complete only after a while, because its node reports another image.
+/// A container that was restarted for an update in place, which counts as complete only after a while, because what the
+/// node reports does not show that the container runs the new image.
 fn image_not_shown(pod: &Pod, now: Timestamp) -> Option<Trouble> {
     let InPlaceState::Patched(begun) = in_place_state(pod) else {
         return None;
@@ -145,9 +147,12 @@ fn image_not_shown(pod: &Pod, now: Timestamp) -> Option<Trouble> {
     Some(Trouble { kind, since: begun.record().patched_at, over_at: Some(at) })
 }
 
-/// When a pod with this trouble has had it for progressDeadlineSeconds.
+/// When a pod with this trouble has had it for progressDeadlineSeconds. An update that counts as complete after a while
+/// does not fail a rollout.
 fn due(workload: &Workload, trouble: &Trouble) -> Option<Timestamp> {
-    trouble.since.checked_add(workload.progress_deadline).ok()
+    let fails = !matches!(trouble.kind, TroubleKind::ImageNotShown { .. });
+    let due = trouble.since.checked_add(workload.progress_deadline).ok();
+    due.filter(|_| fails)
 }
 
 /// Smaller for what ends without anyone acting least likely.
@@ -163,10 +168,10 @@ fn urgency(kind: &TroubleKind) -> u8 {
         | TroubleKind::NotScheduled => 1,
         TroubleKind::ProbeFails { .. }
         | TroubleKind::GateClosed(_)
-        | TroubleKind::ImageNotShown { .. }
         | TroubleKind::Initializing(_)
         | TroubleKind::NotStarted { .. } => 2,
         TroubleKind::Finalizer(_) | TroubleKind::NotEnded(_) => 3,
+        TroubleKind::ImageNotShown { .. } => 4,
     }
 }
 

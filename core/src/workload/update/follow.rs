@@ -36,7 +36,7 @@ pub fn follow<'a>(
             Decision::Do(Write::open_gate(PodRef::of(pod)))
         }
         InPlaceState::Patched(begun) => {
-            follow_change(scene, pod, begun, hooks).hand_over(&mut needs)
+            follow_change(scene, pod, begun, hooks).into_decision(&mut needs)
         }
     });
     let decided = decisions.collect();

@@ -81,7 +81,7 @@ pub fn replace_requested<'a>(
             possible: may_leave(pod) && budget.take(scene, pod),
             ..Intent::removal(scene.world.now)
         };
-        let permit = hooks.may_touch(pod, &intent).hand_over(&mut needs)?;
+        let permit = hooks.may_touch(pod, &intent).into_decision(&mut needs)?;
         Some(Write::delete_pod(permit, DeletionReason::Replace))
     });
     let deletions = deletions.collect();
@@ -109,7 +109,7 @@ pub fn update_pods<'a>(
     let due = Due::of(scene);
     let mut proof = Proof::of(scene.own, scene.revisions.update.name());
     let updates = update_to_revision(scene, &due, budget, &mut proof, hooks);
-    let mut updates = updates.hand_over(&mut needs);
+    let mut updates = updates.into_decision(&mut needs);
     if scene.workload.update == UpdateType::HotPatchUpdate {
         // Pods that ran the revision before, without a patch, show that the patches went back to it.
         let update = scene.revisions.update.name();
@@ -177,14 +177,14 @@ fn update_to_revision<'a>(
                 let goal = updater.goal(pod, change);
                 let possible = updater.may_start(pod, budget);
                 let decision = change_in_place(scene, pod, &goal, possible, hooks);
-                let decision = decision.hand_over(&mut needs);
+                let decision = decision.into_decision(&mut needs);
                 if decision.changes() {
                     updates.changing.insert(pod.uid());
                 }
                 decision
             }
             Method::HotPatch(change) if room > 0 => updater.hot_patch(pod, change, budget, proof),
-            _ => updater.recreate(pod, budget, hooks).hand_over(&mut needs),
+            _ => updater.recreate(pod, budget, hooks).into_decision(&mut needs),
         };
         updates.decided.add(decision);
         room -= 1;

@@ -151,7 +151,7 @@ pub(super) fn update_sidecars<'a>(
         let goal = Goal::new(pod.revision(), no_change, Some(change));
         let possible = budget.take(scene, pod);
         let decision = change_in_place(scene, pod, &goal, possible, hooks);
-        let decision = decision.hand_over(&mut needs);
+        let decision = decision.into_decision(&mut needs);
         if decision.changes() {
             updates.changing.insert(pod.uid());
         }

@@ -34,9 +34,6 @@ use crate::process::program::program;
 use crate::process::usage::processor_time;
 use crate::wait::eventually;
 
-/// How long a start may take. With 120,000 pods, it takes a minute.
-const READY_WITHIN: Duration = Duration::from_mins(5);
-
 /// Name of the chart's service account.
 pub const ACCOUNT: &str = "gamekeeper";
 
@@ -270,7 +267,7 @@ impl Operator {
 
     /// Waits until the operator is ready.
     pub async fn until_ready(&mut self) -> Result<()> {
-        eventually("the operator is ready", READY_WITHIN, async || {
+        eventually("the operator is ready", Duration::from_secs(60), async || {
             if let Some(status) = self.exit_status()? {
                 bail!("the operator exited: {status}; see {}", self.log.display());
             }

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use e2e::cluster::operator::Operator;
 use e2e::wait::eventually;
 use serde_json::json;
 
@@ -31,11 +32,10 @@ impl Fleet {
             self.case.operator.kill().await?;
             self.case.operator.launch().await?;
             self.scale_out().await?;
-            let ready = eventually("ready", LIMIT, async || {
-                let (code, body) = self.case.operator.get("/readyz").await?;
-                ensure!(code == 200, "{code}: {body}");
+            let ready = async {
+                until_ready(&self.case.operator).await?;
                 Ok(killed.elapsed())
-            });
+            };
             let (ready, acts) = tokio::try_join!(ready, self.until_created(killed))?;
             eprintln!("ready after {ready:.1?}, acted after {acts:.1?}");
             self.size += 1;
@@ -52,7 +52,8 @@ impl Fleet {
         let mut times = Vec::new();
         for run in 1..=RUNS {
             eprintln!("takeover {run} of {RUNS}");
-            standby.start().await?;
+            standby.launch().await?;
+            until_ready(&standby).await?;
             let killed = Instant::now();
             self.case.operator.kill().await?;
             self.scale_out().await?;
@@ -77,4 +78,13 @@ impl Fleet {
         self.pods.until("a pod is created", |pods| pods.len() > self.size).await?;
         Ok(killed.elapsed())
     }
+}
+
+async fn until_ready(operator: &Operator) -> Result<()> {
+    eventually("ready", LIMIT, async || {
+        let (code, body) = operator.get("/readyz").await?;
+        ensure!(code == 200, "{code}: {body}");
+        Ok(())
+    })
+    .await
 }
