@@ -138,10 +138,11 @@ fn has_version_precondition(body: &Value) -> bool {
     }
 }
 
-/// The successful writes in the order of their resourceVersions. The responses to three kinds of writes show a version
+/// The successful writes in the order of their resourceVersions. The responses to four kinds of writes show a version
 /// that the write did not make. The response to a write that removes the last finalizer shows the object's last
-/// version, and may be complete before the response to the write that made it. A second deletion of a Terminating pod changes nothing, and its response shows the version that an earlier
-/// write made. The response to a deletecollection shows the version of the list with which it began, before any of its
+/// version, and may be complete before the response to the write that made it. So may the response to a write that
+/// changes nothing. A second deletion of a Terminating pod changes nothing, and its response shows the version that an
+/// earlier write made. The response to a deletecollection shows the version of the list with which it began, before any of its
 /// deletions.
 ///
 /// The response to an eviction shows no version. An eviction that overlaps with a deletion of the pod is placed after
@@ -152,7 +153,7 @@ fn in_order(events: &[Event]) -> Vec<&Event> {
     by_time.sort_by_key(|event| event.done);
     let mut newest = 0;
     let mut returned = HashSet::new();
-    let mut placed: Vec<(u64, bool, &Event)> = Vec::new();
+    let mut placed: Vec<(u64, bool, bool, &Event)> = Vec::new();
     for event in &by_time {
         let shown = event.response_object.as_ref();
         let shown_version = shown.and_then(resource_version);
@@ -173,10 +174,17 @@ fn in_order(events: &[Event]) -> Vec<&Event> {
             .max();
         let last = shown_version.filter(|_| is_finalizing);
         let version = version.unwrap_or(newest).max(deleted.max(last).unwrap_or(0));
-        placed.push((version, is_eviction || is_finalizing, event));
+        let is_after = is_eviction || is_finalizing;
+        placed.push((version, is_after, !surely_made(event, version), event));
     }
-    placed.sort_by_key(|(version, is_after, _)| (*version, *is_after));
-    placed.into_iter().map(|(_, _, event)| event).collect()
+    placed.sort_by_key(|(version, is_after, may_be_idle, _)| (*version, *is_after, *may_be_idle));
+    placed.into_iter().map(|(.., event)| event).collect()
+}
+
+/// Whether it was surely this write that made the object's version: it was to replace another one.
+fn surely_made(event: &Event, version: u64) -> bool {
+    let replaced = event.request_object.as_ref().and_then(resource_version);
+    replaced.is_some_and(|replaced| replaced != version)
 }
 
 /// Whether an event is the deletion of a pod during its eviction.

@@ -98,6 +98,22 @@ fn an_eviction_during_a_deletion_is_placed_after_it() {
     assert_eq!(order(&events), ["create", "delete", "createeviction"]);
 }
 
+/// The API server may respond first to an apply that changes nothing, and shows the version of a write that has just been
+/// made.
+#[test]
+fn a_write_that_changes_nothing_is_placed_after_the_one_that_made_its_version() {
+    let mut update = event("update", "pods/status", 3, object("Pod", 11, json!(2)));
+    update.request_object = Some(object("Pod", 10, json!(2)));
+    let events = [
+        event("create", "pods", 1, object("Pod", 10, json!(1))),
+        event("patch", "pods", 2, object("Pod", 11, json!(2))),
+        update,
+    ];
+    let writes = history(&events);
+    let changed: Vec<_> = writes.iter().map(|it| (it.verb.as_str(), it.changed())).collect();
+    assert_eq!(changed, [("create", true), ("update", true), ("patch", false)]);
+}
+
 #[test]
 fn a_deletion_of_a_collection_is_placed_after_the_writes_during_it() {
     let list = json!({"kind": "PodList", "metadata": {"resourceVersion": "10"}, "items": []});
