@@ -2,8 +2,8 @@
 
 use crate::workload::hooks::need::Need;
 
-/// What a rule decides, with what the answers need that it rests on. Only a caller that takes over the needs can read the
-/// decision: a HookRun that nothing needs is deleted.
+/// What a rule decides, with what the answers need that it rests on. Only a caller that takes over the needs can read
+/// the decision: a HookRun that nothing needs is deleted.
 #[must_use]
 pub struct Asked<'a, T> {
     decision: T,

@@ -1,8 +1,8 @@
 //! The hooks of pods: whether a hook allows an action, and which HookRuns are started, kept and deleted.
 //!
-//! A rule that intends an action asks with [`Hooks::may_touch`], or [`Hooks::ask`] directly. Neither changes anything: the
-//! answer comes with what it needs ([`Needs`]). [`Hooks::settle`] does that for all answers together. [`runs`] decides
-//! which HookRun counts for which action.
+//! A rule that intends an action asks with [`Hooks::may_touch`], or [`Hooks::ask`] directly. Neither changes anything:
+//! the answer comes with what it needs ([`Needs`]). [`Hooks::settle`] does that for all answers together. [`runs`]
+//! decides which HookRun counts for which action.
 
 mod answer;
 mod asked;

@@ -69,8 +69,9 @@ pub fn completion(pod: &Pod, record: &InPlaceRecord, now: Timestamp) -> Completi
     }
 }
 
-/// The container that was restarted and is assumed to run its new image from a later time on, and that time: the last one,
-/// if there are several. None if the change waits for something else.
+/// The container that was restarted and is assumed to run its new image from a later time on, and that time: the last
+/// one, if there are several. None if the change waits for something else. The containers whose turn comes later do not
+/// matter, unlike in [`completion`].
 pub fn assumed_later<'a>(
     pod: &'a Pod,
     record: &InPlaceRecord,

@@ -95,7 +95,8 @@ impl<'a> ScaleIn<'a> {
 
     /// Chooses victims. Pods whose replacement was requested, or that already wait for their hook, are chosen first,
     /// regardless of their revision. The others are chosen so that each revision keeps as many pods as it has slots
-    /// (`slots` counts the same pods); among the old ones, those that an earlier rollout left come before the stable ones.
+    /// (`slots` counts the same pods); among the old ones, those that an earlier rollout left come before the stable
+    /// ones.
     pub fn victims(
         &self,
         pods: &[&'a Pod],

@@ -39,8 +39,8 @@ pub enum Place {
 }
 
 impl Slots {
-    /// The slots of `replicas` pods, `target` of which may be at the update revision, and the pods that fill them. There
-    /// is no surge.
+    /// The slots of `replicas` pods, `target` of which may be at the update revision, and the pods that fill them.
+    /// There is no surge.
     pub fn new(replicas: i64, target: i64, pods: &[&Pod], update: RevisionName) -> Self {
         let updated = pods.iter().filter(|pod| is_at(pod, update)).count() as i64;
         let old = pods.len() as i64 - updated;

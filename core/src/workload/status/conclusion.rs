@@ -13,7 +13,8 @@ use crate::workload::protection;
 use crate::workload::spec::UpdateType;
 use crate::workload::spec::Workload;
 use crate::workload::status;
-use crate::workload::status::causes::{Facts, Troubles, awaited_hooks, causes};
+use crate::workload::status::causes::{Facts, awaited_hooks, causes};
+use crate::workload::status::troubles::Troubles;
 use crate::workload::status::{Outcome, PodCounts, Reasons};
 use crate::workload::update::Scene;
 

@@ -3,6 +3,7 @@
 pub mod causes;
 pub mod conclusion;
 pub mod events;
+mod troubles;
 pub mod unreadable;
 
 use jiff::Timestamp;
@@ -22,7 +23,7 @@ use crate::workload::protection;
 use crate::workload::rollout::Rollout;
 use crate::workload::spec::UpdateType;
 use crate::workload::spec::Workload;
-use crate::workload::status::causes::Troubles;
+use crate::workload::status::troubles::Troubles;
 use crate::workload::world::World;
 
 /// The numbers of pods in each state, including victims.
