@@ -121,7 +121,7 @@ fn no_layer_uses_one_above_it() {
 /// watches and connections, and Clusters, which only administrators create.
 const LOG_WITHOUT_LIMIT: [&str; 12] = [
     "kinds/comparison.rs",
-    "reconcile/cluster/memory.rs",
+    "reconcile/cluster.rs",
     "runtime/descriptors.rs",
     "runtime/inbound/listener.rs",
     "runtime/inbound/mod.rs",

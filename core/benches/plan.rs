@@ -5,6 +5,8 @@
 //! is the time per pod with 10,000 pods, divided by that with 1,000. The benchmark fails if a phase
 //! exceeds `GROWTH`, or `LIMIT` times what it takes to copy the pods.
 
+#[path = "../src/simulated.rs"]
+mod simulated;
 #[path = "../src/workload/tests/story/mod.rs"]
 #[expect(dead_code, reason = "the planner's tests use more of a story than the benchmark")]
 mod story;

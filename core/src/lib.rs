@@ -20,6 +20,8 @@ pub mod lint;
 pub mod observed;
 pub mod revision;
 pub mod sidecar_set;
+#[cfg(test)]
+mod simulated;
 pub mod text;
 pub mod workload;
 pub mod write;

@@ -1,20 +1,19 @@
 //! The controller of Clusters. Only one Cluster is active and its writes are few, so they are made one after another, and
 //! the first one that fails ends the plan.
 
-mod memory;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::time::Instant;
-use tracing::debug;
+use tracing::{debug, warn};
 
-use self::memory::Memory;
 use super::Shared;
+use super::memories::{Memories, Remembered};
 use crate::kinds::{Cache, Whole};
 use crate::reconcile::apply::{Target, instant};
 use crate::runtime::objects::{Kind, ObjectKey};
@@ -22,8 +21,8 @@ use crate::runtime::queue::Requeue;
 use crate::runtime::store::Cached;
 use gamekeeper_core::api::names::HOOKS_NAMESPACE;
 use gamekeeper_core::api::{Cluster, ClusterPhase, HookRun};
-use gamekeeper_core::lifecycle::{ClusterWorld, GamePod, plan, seniority};
-use gamekeeper_core::write::{Owner, Refused};
+use gamekeeper_core::lifecycle::{ClusterWorld, GamePod, Memory, plan, seniority};
+use gamekeeper_core::write::Owner;
 
 /// How long to wait before the creation of a refused run is retried.
 const REFUSED_INTERVAL: Duration = Duration::from_secs(10);
@@ -33,13 +32,12 @@ pub(crate) struct Clusters {
     shared: Shared,
     /// The image that runs scripts: the operator's own.
     image: String,
-    /// By Cluster. An entry is removed while its Cluster is reconciled.
-    memories: Mutex<HashMap<ObjectKey, Memory>>,
+    memories: Memories<Memory>,
 }
 
 impl Clusters {
     pub(crate) fn new(shared: Shared, image: String) -> Self {
-        Self { shared, image, memories: Mutex::default() }
+        Self { shared, image, memories: Memories::default() }
     }
 
     fn cache(&self) -> &Cache {
@@ -57,28 +55,25 @@ impl Clusters {
             self.cache().until_caught_up(known.uid()).await;
         }
         let Some(cluster) = reflector.get(&key) else {
-            if let Some(memory) = self.memories().remove(&key) {
-                self.cache().expectations.forget(&memory.uid);
-            }
+            self.memories.forget(self.cache(), &key);
             return Requeue::Settled(None);
         };
-        let known = self.memories().remove(&key).filter(|it| it.uid == cluster.uid());
-        let mut memory = known.unwrap_or_else(|| Memory::new(cluster.uid()));
-        let requeue = self.plan_and_apply(&cluster, &mut memory).await;
-        self.memories().insert(key, memory);
+        let mut remembered = self.memories.recall(self.cache(), &key, cluster.uid());
+        let requeue = self.plan_and_apply(&cluster, &mut remembered).await;
+        self.memories.keep(key, remembered);
         requeue
     }
 
     async fn plan_and_apply(
         self: &Arc<Self>,
         cluster: &Arc<Whole<Cluster>>,
-        memory: &mut Memory,
+        remembered: &mut Remembered<Memory>,
     ) -> Requeue {
+        let Remembered { memory, pace, .. } = remembered;
         let read_at = Instant::now();
-        let refused = (memory.refused.clone(), memory.refused_write.clone());
-        let (this, subject) = (Arc::clone(self), Arc::clone(cluster));
+        let (this, subject, known) = (Arc::clone(self), Arc::clone(cluster), memory.clone());
         let planned = self.shared.planners.run(move || {
-            let world = this.world(&subject, refused);
+            let world = this.world(&subject, known);
             (world.now, plan(&subject.object, &world))
         });
         let (now, plan): (Timestamp, _) = planned.await;
@@ -90,7 +85,11 @@ impl Clusters {
         let on_write = |written| self.cache().expectations.record(cluster.uid(), written);
         let old_status = cluster.object.status.as_ref();
         let applier = &self.shared.applier;
-        let report = applier.carry_out(&mut target, plan, old_status, memory, &on_write).await;
+        let report =
+            applier.carry_out(&mut target, plan, old_status, memory, pace, &on_write).await;
+        for (run, why) in &memory.refused {
+            warn!(run, why, "cannot create a HookRun");
+        }
         if memory.forgets_refusal(has_writes, now) {
             return Requeue::Now;
         }
@@ -98,11 +97,7 @@ impl Clusters {
         report.requeue(wake.into_iter().chain(retry_at).min())
     }
 
-    fn world(
-        &self,
-        cluster: &Whole<Cluster>,
-        (refused, refused_write): (BTreeMap<String, String>, Option<Refused>),
-    ) -> ClusterWorld {
+    fn world(&self, cluster: &Whole<Cluster>, memory: Memory) -> ClusterWorld {
         let nodes = self.cache().nodes.store().all();
         let runs = self.cache().hook_runs.store().all();
         let is_own = |run: &HookRun| {
@@ -119,8 +114,7 @@ impl Clusters {
             older_cluster: self.older_cluster(cluster),
             image: self.image.clone(),
             game_pods: self.game_pods(cluster),
-            refused,
-            refused_write,
+            memory,
         }
     }
 
@@ -152,10 +146,6 @@ impl Clusters {
         let clusters = self.cache().clusters.store().all();
         let oldest = clusters.iter().min_by_key(|it| seniority(&it.object))?;
         (oldest.uid() != cluster.uid()).then(|| oldest.name().to_owned())
-    }
-
-    fn memories(&self) -> MutexGuard<'_, HashMap<ObjectKey, Memory>> {
-        self.memories.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -14,7 +14,7 @@ const REFUSED_INTERVAL: Duration = Duration::from_secs(300);
 /// succeed only once the object or the cluster has changed, so it is not repeated soon.
 pub(super) fn requeue_after(refusal: &Refusal) -> Requeue {
     match refusal {
-        Refusal::Conflict(_) | Refusal::Late(_) => Requeue::Conflict,
+        Refusal::Conflict(_) | Refusal::Late => Requeue::Conflict,
         Refusal::Busy { after, .. } | Refusal::Unavailable { after, .. } => Requeue::Retry(*after),
         Refusal::NotFound(_)
         | Refusal::AlreadyExists(_)

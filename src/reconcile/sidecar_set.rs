@@ -2,20 +2,19 @@
 //!
 //! Containers are injected elsewhere: by the plans of workloads, and by the webhook.
 
-mod memory;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-use self::memory::Memory;
 use super::Shared;
+use super::memories::{Memories, Remembered};
 use super::set_workloads::{SetWorkloads, deselected_pods};
 use crate::kinds::{Cache, Whole};
 use crate::reconcile::apply::{Target, instant};
@@ -26,21 +25,39 @@ use gamekeeper_core::api::names::SIDECAR_SET_LABEL;
 use gamekeeper_core::api::{SidecarSet, SidecarSetStatus};
 use gamekeeper_core::observed::Pod;
 use gamekeeper_core::sidecar_set::{
-    MatchedPod, OtherPods, RefusedWrite, SetRevision, SetWorld, Sidecars, WebhookState, plan,
+    MatchedPod, Memory, OtherPods, RevisionWritten, SetRevision, SetWorld, Sidecars, WebhookState,
+    plan,
 };
 use gamekeeper_core::workload::record_of_other_pod;
-use gamekeeper_core::write::{Attempt, Owner, Plan, Refused};
+use gamekeeper_core::write::{Attempt, Owner, Plan};
 
 /// How long a reconcile waits for the first list of revisions, whose watch begins with the first set.
 const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 /// The shortest time between two lists of revisions, and between two reconciles while the list is missing.
 const LIST_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The writes that the API server refused last time.
-struct Refusals {
-    /// By the uid of the pod.
-    pods: HashMap<String, RefusedWrite>,
-    revisions: BTreeMap<Attempt, Refused>,
+/// The shortest time between two counts of a set's pods: a thousand starting pods must not cause a thousand writes.
+const COUNT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What is remembered about a set.
+#[derive(Debug, Default)]
+struct SetMemory {
+    answers: Memory,
+    /// When the set's pods were last counted.
+    counted: Option<Instant>,
+}
+
+impl SetMemory {
+    /// When the pods may be counted again. None if they may be counted now; this time is then recorded.
+    fn next_count(&mut self) -> Option<Instant> {
+        let now = Instant::now();
+        let due = self.counted.map(|last| last + COUNT_INTERVAL);
+        let due = due.filter(|due| *due > now);
+        if due.is_none() {
+            self.counted = Some(now);
+        }
+        due
+    }
 }
 
 /// A plan, and when it was made.
@@ -55,13 +72,12 @@ struct Planning {
 pub(crate) struct SidecarSets {
     shared: Shared,
     webhook: watch::Receiver<WebhookState>,
-    /// By set. An entry is removed while its set is reconciled.
-    memories: Mutex<HashMap<ObjectKey, Memory>>,
+    memories: Memories<SetMemory>,
 }
 
 impl SidecarSets {
     pub(crate) fn new(shared: Shared, webhook: watch::Receiver<WebhookState>) -> Self {
-        Self { shared, webhook, memories: Mutex::default() }
+        Self { shared, webhook, memories: Memories::default() }
     }
 
     fn cache(&self) -> &Cache {
@@ -76,7 +92,7 @@ impl SidecarSets {
             self.cache().until_caught_up(known.uid()).await;
         }
         let Some(set) = sets.get(&key) else {
-            self.forget(&key);
+            self.memories.forget(self.cache(), &key);
             return match sets.unreadable(&key) {
                 // An operator for one namespace cannot tell whether the set is for that namespace.
                 Some(unreadable) if !self.cache().sidecars.is_scoped() => {
@@ -89,53 +105,57 @@ impl SidecarSets {
         if !self.cache().sidecars.is_ours(&set.object) || set.terminating() {
             return Requeue::Settled(None).into();
         }
-        let mut memory = self.recall(&key, set.uid());
-        let reconciled = match memory.next_count() {
+        let mut remembered = self.memories.recall(self.cache(), &key, set.uid());
+        let reconciled = match remembered.memory.next_count() {
             Some(due) => Requeue::Settled(Some(due)).into(),
-            None => self.plan_and_apply(&set, &mut memory).await,
+            None => self.plan_and_apply(&set, &mut remembered).await,
         };
-        self.memories().insert(key, memory);
+        self.memories.keep(key, remembered);
         reconciled
     }
 
     async fn plan_and_apply(
         self: &Arc<Self>,
         set: &Arc<Whole<SidecarSet>>,
-        memory: &mut Memory,
+        remembered: &mut Remembered<SetMemory>,
     ) -> Reconciled {
+        let Remembered { memory: SetMemory { answers, counted }, pace, .. } = remembered;
         let mut progress = self.cache().progress(Kind::SetRevision);
         let listed = timeout(LIST_TIMEOUT, progress.wait_for(|progress| progress.listed > 0));
         if !matches!(listed.await, Ok(Ok(_))) {
             return Requeue::Settled(Some(Instant::now() + LIST_INTERVAL)).into();
         }
         let generation = set.object.metadata.generation.unwrap_or_default();
-        let refused = Refusals {
-            pods: memory.refused(generation).clone(),
-            revisions: memory.refused_revisions.clone(),
-        };
-        let (this, subject) = (Arc::clone(self), Arc::clone(set));
-        let planned = self.shared.planners.run(move || this.plan(&subject, &refused));
+        answers.begin_plan(generation, Timestamp::now());
+        let (this, subject, known) = (Arc::clone(self), Arc::clone(set), answers.clone());
+        let planned = self.shared.planners.run(move || this.plan(&subject, &known));
         let Planning { plan, now, read_at, took } = planned.await;
         let wake = plan.wake.map(|at| instant(at, now));
         let mut target = self.target(set, read_at);
         let on_write = |written| self.cache().expectations.record(set.uid(), written);
         let old_status = set.object.status.as_ref();
         let applier = &self.shared.applier;
-        let report = applier.carry_out(&mut target, plan, old_status, memory, &on_write).await;
-        if memory.take_lost_revision() {
+        let report =
+            applier.carry_out(&mut target, plan, old_status, answers, pace, &on_write).await;
+        match answers.take_written() {
+            // The pods have not been counted.
+            Some(RevisionWritten::Made) => *counted = None,
             // The cache does not show which object has the name.
-            self.cache().set_revisions.relist(LIST_INTERVAL).await;
+            Some(RevisionWritten::Lost) => {
+                self.cache().set_revisions.relist(LIST_INTERVAL).await;
+            }
+            None => {}
         }
         Reconciled { requeue: report.requeue(wake), planning: took }
     }
 
     /// Reads the cache and plans.
-    fn plan(&self, set: &Whole<SidecarSet>, refused: &Refusals) -> Planning {
+    fn plan(&self, set: &Whole<SidecarSet>, answers: &Memory) -> Planning {
         let read_at = Instant::now();
         let now = Timestamp::now();
         let cache = self.cache();
         let sidecars = cache.sidecars.get(set.name());
-        let pods = sidecars.iter().flat_map(|it| self.pods(it, &refused.pods, now));
+        let pods = sidecars.iter().flat_map(|it| self.pods(it, answers, now));
         let (orphans, taken) = self.other_revisions(set);
         let webhook = self.webhook.borrow().clone();
         let world = SetWorld {
@@ -153,8 +173,8 @@ impl SidecarSets {
             },
             // Events of cluster-scoped objects belong to the namespace `default`.
             publishes_events: !cache.sidecars.is_scoped(),
-            refused_revision: refused.revisions.get(&Attempt::RecordRevision),
-            refused_clean_up: refused.revisions.get(&Attempt::CleanUp),
+            refused_revision: answers.refused_revision(Attempt::RecordRevision),
+            refused_clean_up: answers.refused_revision(Attempt::CleanUp),
             named: &|| self.named_revisions(set.name()),
             record: record_of_other_pod,
         };
@@ -215,28 +235,6 @@ impl SidecarSets {
         named
     }
 
-    fn recall(&self, key: &ObjectKey, uid: &str) -> Memory {
-        match self.memories().remove(key) {
-            Some(memory) if memory.uid == uid => memory,
-            // This memory belongs to a deleted set of the same name.
-            Some(old) => {
-                self.cache().expectations.forget(&old.uid);
-                Memory::new(uid)
-            }
-            None => Memory::new(uid),
-        }
-    }
-
-    fn forget(&self, key: &ObjectKey) {
-        if let Some(memory) = self.memories().remove(key) {
-            self.cache().expectations.forget(&memory.uid);
-        }
-    }
-
-    fn memories(&self) -> MutexGuard<'_, HashMap<ObjectKey, Memory>> {
-        self.memories.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The namespaces that the set reaches and in which pods of other controllers get sidecars.
     fn open_to_all(&self, sidecars: &Sidecars) -> Vec<String> {
         let reached = self.cache().sidecars.reached_by(sidecars).into_iter();
@@ -244,16 +242,11 @@ impl SidecarSets {
         open.collect()
     }
 
-    fn pods(
-        &self,
-        sidecars: &Sidecars,
-        refused: &HashMap<String, RefusedWrite>,
-        now: Timestamp,
-    ) -> Vec<MatchedPod> {
+    fn pods(&self, sidecars: &Sidecars, answers: &Memory, now: Timestamp) -> Vec<MatchedPod> {
         let mut workloads = SetWorkloads::of(self.cache(), sidecars);
         let mut pods = deselected_pods(self.cache(), sidecars, now);
         for pod in &mut pods {
-            pod.refused = refused.get(&pod.uid).cloned();
+            pod.refused = answers.refused(&pod.uid).cloned();
         }
         for (namespace, all) in self.cache().sidecars.reached_by(sidecars) {
             // Only the references are copied while the store is locked.
@@ -266,7 +259,7 @@ impl SidecarSets {
                     let with_containers = pod.with_containers();
                     matched.kubelet_ignores =
                         with_containers.is_some_and(|pod| self.kubelet_ignores(sidecars, pod));
-                    matched.refused = refused.get(&matched.uid).cloned();
+                    matched.refused = answers.refused(&matched.uid).cloned();
                     if let Some(own) = pod.own() {
                         workloads.describe(own, &mut matched);
                     }

@@ -1,7 +1,7 @@
 //! The controller of workloads, the same for both kinds.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -10,9 +10,10 @@ use tokio::time::Instant;
 use tracing::debug;
 
 use super::Shared;
-use super::world::{MemorySnapshot, NotPlanned, world};
+use super::memories::{Memories, Remembered};
+use super::world::{NotPlanned, world};
 use crate::kinds::{Cache, Whole};
-use crate::reconcile::apply::{Memory, Target, WorkloadLabels, instant};
+use crate::reconcile::apply::{Target, WorkloadLabels, instant};
 use crate::runtime::control::Control;
 use crate::runtime::log_limiter::log_limited;
 use crate::runtime::objects::{ObjectKey, Written};
@@ -22,8 +23,8 @@ use crate::runtime::store::Cached;
 use gamekeeper_core::api::{ConditionType, WorkloadStatus, json_memory};
 use gamekeeper_core::causes::with_causes;
 use gamekeeper_core::workload::{
-    EndedMatch, GuardedPlayers, InvalidWorkload, Planned, ended_in_spite_of_the_guard,
-    unreadable_message,
+    EndedMatch, GuardedPlayers, InvalidWorkload, Memory, Planned, World,
+    ended_in_spite_of_the_guard, unreadable_message,
 };
 use gamekeeper_core::write::{Owner, Plan};
 
@@ -37,18 +38,12 @@ const LARGE_TEMPLATE: usize = 1 << 20;
 pub(crate) struct Workloads<K> {
     shared: Shared,
     reflector: Arc<Reflector<Whole<K>>>,
-    /// By workload. An entry is removed while its workload is reconciled.
-    memories: Mutex<HashMap<ObjectKey, Remembered>>,
-}
-
-struct Remembered {
-    uid: String,
-    memory: Memory,
+    memories: Memories<Memory>,
 }
 
 impl<K: Planned> Workloads<K> {
     pub(crate) fn new(shared: Shared, reflector: Arc<Reflector<Whole<K>>>) -> Self {
-        Self { shared, reflector, memories: Mutex::default() }
+        Self { shared, reflector, memories: Memories::default() }
     }
 
     /// Reconciles one workload: waits until the cache shows the operator's last writes for it, plans, and applies.
@@ -71,32 +66,31 @@ impl<K: Planned> Workloads<K> {
         let Some(workload) = self.reflector.get(&key) else {
             return self.handle_missing(&key).await.into();
         };
-        let mut memory = self.recall(&key, workload.uid());
+        let mut remembered = self.memories.recall(cache, &key, workload.uid());
         let started = Instant::now();
-        let reconciled = self.plan_and_apply(&workload, &mut memory).await;
+        let reconciled = self.plan_and_apply(&workload, &mut remembered).await;
         let labels = labels_of(&workload);
         let is_success = !matches!(reconciled.requeue, Requeue::Retry(_));
         metrics.reconciled(labels, is_success, started.elapsed());
-        let uid = workload.uid().to_owned();
-        self.memories().insert(key, Remembered { uid, memory });
+        self.memories.keep(key, remembered);
         reconciled
     }
 
     /// Whether no operator has planned for this workload yet. If so, it has no pods, and those that it gets now keep
     /// the sidecars that they are created with.
     fn is_new(&self, key: &ObjectKey, workload: &Whole<K>) -> bool {
-        let memories = self.memories();
-        let remembered = memories.get(key).filter(|it| it.uid == workload.uid());
         // The API server gives a new object the observed generation -1.
         let status = workload.object.status().map(AsRef::as_ref);
         let is_observed = status.is_some_and(|it: &WorkloadStatus| it.observed_generation > 0);
-        remembered.is_none() && !is_observed
+        !is_observed && !self.memories.knows(key, workload.uid())
     }
 
     /// Handles a workload that is not in the store: reports it if it cannot be decoded; forgets it if it was deleted.
     async fn handle_missing(&self, key: &ObjectKey) -> Requeue {
         let Some(unreadable) = self.reflector.unreadable(key) else {
-            self.forget(key);
+            if self.memories.forget(&self.shared.cache, key) {
+                log_limited!(info, "the workload was deleted");
+            }
             return Requeue::Settled(None);
         };
         let reporter = &self.shared.unreadable;
@@ -121,21 +115,24 @@ impl<K: Planned> Workloads<K> {
         reporter.report(K::KIND.into(), &workload.key(), &unreadable).await
     }
 
-    async fn plan_and_apply(&self, workload: &Arc<Whole<K>>, memory: &mut Memory) -> Reconciled {
+    async fn plan_and_apply(
+        &self,
+        workload: &Arc<Whole<K>>,
+        remembered: &mut Remembered<Memory>,
+    ) -> Reconciled {
+        let Remembered { memory, pace, .. } = remembered;
         let planned = self.plan(workload, memory).await;
-        let Planning { read_at, now, revisions, sidecars, plan, players, ended_without_hook, took } =
-            match planned {
-                Ok(planning) => planning,
-                Err(NotPlanned::UnknownNamespace) => {
-                    debug!("the namespace is not in the cache yet");
-                    return Requeue::Settled(None).into();
-                }
-                Err(NotPlanned::Unreadable(why)) => {
-                    return self.report_unreadable(workload, why).await.into();
-                }
-            };
+        let Planning { read_at, now, plan, ended_without_hook, took } = match planned {
+            Ok(planning) => planning,
+            Err(NotPlanned::UnknownNamespace) => {
+                debug!("the namespace is not in the cache yet");
+                return Requeue::Settled(None).into();
+            }
+            Err(NotPlanned::Unreadable(why)) => {
+                return self.report_unreadable(workload, why).await.into();
+            }
+        };
         let mut target = target(workload, read_at);
-        memory.players = players;
         let metrics = &self.shared.metrics;
         if workload.object.protection().is_some() {
             metrics.ended_without_hook(&labels_of(workload), &ended_without_hook);
@@ -143,8 +140,6 @@ impl<K: Planned> Workloads<K> {
                 self.shared.applier.tell(&target, event);
             }
         }
-        memory.record_sidecars(sidecars);
-        memory.retain_revisions(|name| revisions.contains(name));
         let plan = match plan {
             Ok(plan) => plan,
             Err(invalid) => {
@@ -168,7 +163,8 @@ impl<K: Planned> Workloads<K> {
         };
         let old_status = workload.object.status();
         let applier = &self.shared.applier;
-        let report = applier.carry_out(&mut target, plan, old_status, memory, &on_write).await;
+        let report =
+            applier.carry_out(&mut target, plan, old_status, memory, pace, &on_write).await;
         Reconciled { requeue: report.requeue(wake), planning: took }
     }
 
@@ -176,17 +172,19 @@ impl<K: Planned> Workloads<K> {
     async fn plan(
         &self,
         workload: &Arc<Whole<K>>,
-        memory: &Memory,
+        memory: &mut Memory,
     ) -> Result<Planning<K::Status>, NotPlanned> {
-        let (cache, memory) = (Arc::clone(&self.shared.cache), MemorySnapshot::of(memory));
+        let (cache, mut known) = (Arc::clone(&self.shared.cache), std::mem::take(memory));
         let subject = Arc::clone(workload);
         let planners = &self.shared.planners;
-        let work = move || Planning::of(&cache, &subject, memory);
+        let work = move || (Planning::of(&cache, &subject, &mut known), known);
         let template = workload.object.pod_template().text();
-        let planning = match json_memory(template.as_bytes()) > LARGE_TEMPLATE {
-            true => planners.run_large(workload.namespace(), work).await?,
-            false => planners.run(work).await?,
+        let (planning, known) = match json_memory(template.as_bytes()) > LARGE_TEMPLATE {
+            true => planners.run_large(workload.namespace(), work).await,
+            false => planners.run(work).await,
         };
+        *memory = known;
+        let planning = planning?;
         let took = planning.took;
         self.shared.metrics.planned(K::KIND, took);
         if took > SLOW_PLAN {
@@ -198,37 +196,6 @@ impl<K: Planned> Workloads<K> {
         }
         Ok(planning)
     }
-
-    fn recall(&self, key: &ObjectKey, uid: &str) -> Memory {
-        let remembered = self.memories().remove(key);
-        match remembered {
-            Some(remembered) if remembered.uid == uid => remembered.memory,
-            // This memory belongs to a deleted workload of the same name.
-            Some(old) => {
-                forget(&self.shared.cache, &key.namespace, &old.uid);
-                Memory::default()
-            }
-            None => Memory::default(),
-        }
-    }
-
-    fn forget(&self, key: &ObjectKey) {
-        let remembered = self.memories().remove(key);
-        if let Some(remembered) = remembered {
-            forget(&self.shared.cache, &key.namespace, &remembered.uid);
-            log_limited!(info, "the workload was deleted");
-        }
-    }
-
-    fn memories(&self) -> MutexGuard<'_, HashMap<ObjectKey, Remembered>> {
-        self.memories.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Forgets what the cache holds for a workload that was deleted.
-fn forget(cache: &Cache, namespace: &str, uid: &str) {
-    cache.expectations.forget(uid);
-    cache.unstored_runs.remove_all_of(namespace, uid);
 }
 
 /// A plan and its inputs.
@@ -237,13 +204,7 @@ struct Planning<S> {
     read_at: Instant,
     /// The same time on the wall clock.
     now: Timestamp,
-    /// The names of the workload's revisions.
-    revisions: BTreeSet<String>,
-    /// The revisions of the SidecarSets that new pods get.
-    sidecars: Vec<String>,
     plan: Result<Plan<S>, InvalidWorkload>,
-    /// Guarded pods that may have players now.
-    players: GuardedPlayers,
     /// What ended guarded pods that may have had players, except deletions by the operator.
     ended_without_hook: Vec<EndedMatch>,
     /// How long reading and planning took.
@@ -254,23 +215,21 @@ impl<S> Planning<S> {
     fn of<K: Planned<Status = S>>(
         cache: &Cache,
         workload: &Whole<K>,
-        mut memory: MemorySnapshot,
+        memory: &mut Memory,
     ) -> Result<Self, NotPlanned> {
         let read_at = Instant::now();
-        let known_players = std::mem::take(&mut memory.players);
-        let world = world(cache, workload, memory)?;
+        let mut world = world(cache, workload)?;
+        memory.record_sidecars(world.sidecars.iter().map(|it| it.new_pods_identity()).collect());
+        world.memory = std::mem::take(memory);
         let plan = workload.object.plan(&world);
         let object = workload.object.as_ref();
-        Ok(Self {
-            read_at,
-            now: world.now,
-            plan,
-            players: GuardedPlayers::of(object, &world),
-            ended_without_hook: known_players.ended(object, &world),
-            took: read_at.elapsed(),
-            sidecars: world.sidecars.iter().map(|it| it.new_pods_identity()).collect(),
-            revisions: world.revisions.iter().map(|it| it.name.clone()).collect(),
-        })
+        let ended_without_hook = world.memory.players.ended(object, &world);
+        let players = GuardedPlayers::of(object, &world);
+        let World { now, revisions, .. } = world;
+        *memory = world.memory;
+        memory.players = players;
+        memory.retain_revisions(|name| revisions.iter().any(|it| it.name == name));
+        Ok(Self { read_at, now, plan, ended_without_hook, took: read_at.elapsed() })
     }
 }
 

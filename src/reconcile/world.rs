@@ -1,50 +1,19 @@
 //! Collects the inputs of a plan.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use kube::core::SelectorExt;
 
 use crate::kinds::{Cache, Reaching, Whole};
-use crate::reconcile::apply::Memory;
 use crate::runtime::control::Control;
 use crate::runtime::objects::ObjectKey;
 use crate::runtime::reflector::{Unreadable, unreadable_in};
 use crate::runtime::store::Cached;
 use gamekeeper_core::api::{GameWorkload, names};
 use gamekeeper_core::observed::{Claim, LostNode, OldKubelet, Pod, Taint};
-use gamekeeper_core::workload::{
-    Backoff, Failures, GuardState, GuardedPlayers, RefusedChange, Verdict, World,
-};
-
-/// The part of a workload's memory that a plan reads.
-pub(super) struct MemorySnapshot {
-    verdicts: BTreeMap<String, Verdict>,
-    sidecars: Vec<String>,
-    taken: BTreeSet<String>,
-    failures: Failures,
-    refused_changes: BTreeMap<String, RefusedChange>,
-    backoff: Option<Backoff>,
-    guard: Option<GuardState>,
-    /// Not part of the world, but compared with it.
-    pub(super) players: GuardedPlayers,
-}
-
-impl MemorySnapshot {
-    pub(super) fn of(memory: &Memory) -> Self {
-        Self {
-            verdicts: memory.verdicts.clone(),
-            sidecars: memory.sidecars.clone(),
-            taken: memory.taken.clone(),
-            failures: memory.failures.clone(),
-            refused_changes: memory.rehearsals.refused(Timestamp::now()),
-            backoff: memory.backoff,
-            guard: memory.guard.clone(),
-            players: memory.players.clone(),
-        }
-    }
-}
+use gamekeeper_core::workload::{Memory, World};
 
 /// Why nothing can be planned for a workload.
 pub(super) enum NotPlanned {
@@ -55,11 +24,10 @@ pub(super) enum NotPlanned {
     Unreadable(String),
 }
 
-/// The world around a workload.
+/// The world around a workload. What is remembered about it is not part of the cache.
 pub(super) fn world<K: GameWorkload>(
     cache: &Cache,
     workload: &Whole<K>,
-    memory: MemorySnapshot,
 ) -> Result<World, NotPlanned> {
     let (namespace, uid) = (workload.namespace(), workload.uid());
     if let Some(why) = unreadable_part(cache, workload) {
@@ -97,9 +65,6 @@ pub(super) fn world<K: GameWorkload>(
         names.map(str::to_owned).collect()
     };
     let Nodes { node_costs, lost_nodes, old_kubelets, going_nodes } = nodes(cache, &pods);
-    // A verdict on pods does not apply to pods with other sidecars.
-    let sidecars_match =
-        sidecars.iter().map(|it| it.new_pods_identity()).eq(memory.sidecars.iter().cloned());
     let world = World {
         now: Timestamp::now(),
         pods,
@@ -114,14 +79,9 @@ pub(super) fn world<K: GameWorkload>(
         claims: claims(cache, workload),
         sidecars,
         unreadable_sidecars,
-        verdicts: if sidecars_match { memory.verdicts } else { BTreeMap::new() },
-        taken: memory.taken,
-        failures: memory.failures,
-        refused_changes: memory.refused_changes,
-        backoff: memory.backoff,
+        memory: Memory::default(),
         priority_class: cache.settings.priority_class.clone(),
         guards_pods: !cache.settings.leaves_pods_unguarded,
-        guard: memory.guard,
     };
     // Something that has just become unreadable may be missing in what was read.
     match unreadable_part(cache, workload) {
@@ -222,10 +182,7 @@ mod tests {
         });
         let workload: GameDeployment = serde_json::from_value(workload).expect("a workload");
         let workload = Whole::new(workload, false);
-        let sidecars = || {
-            let memory = MemorySnapshot::of(&Memory::default());
-            world(&cache, &workload, memory).ok().map(|it| it.sidecars.len())
-        };
+        let sidecars = || world(&cache, &workload).ok().map(|it| it.sidecars.len());
         assert_eq!(sidecars(), Some(0));
         let set = json!({
             "metadata": {"name": "log"},
@@ -254,7 +211,7 @@ mod tests {
         let set: GameStatefulSet = serde_json::from_value(set).expect("a set");
         let set = Whole::new(set, false);
         let reason = || {
-            let planned = world(&cache, &set, MemorySnapshot::of(&Memory::default()));
+            let planned = world(&cache, &set);
             match planned {
                 Ok(_) => None,
                 Err(NotPlanned::Unreadable(why)) => Some(why),

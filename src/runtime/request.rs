@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout};
 use crate::runtime::fair::{SendBefore, TooLate};
 use gamekeeper_core::api::names::FIELD_MANAGER;
 use gamekeeper_core::text::truncate;
-pub(crate) use gamekeeper_core::write::Content;
+pub(crate) use gamekeeper_core::write::{Content, Refusal};
 
 /// The timeout of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -113,33 +113,6 @@ impl ResponseMetadata {
     pub(crate) fn version(&self) -> u64 {
         self.resource_version.parse().unwrap_or_default()
     }
-}
-
-/// Why a request failed. `after` is the server's Retry-After.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Refusal {
-    /// A precondition does not hold: plan again.
-    #[error("the object has changed in the meantime: {0}")]
-    Conflict(String),
-    #[error("{0}")]
-    AlreadyExists(String),
-    #[error("{0}")]
-    NotFound(String),
-    /// The request is invalid or forbidden.
-    #[error("{0}")]
-    Rejected(String),
-    /// Nothing can be created in a namespace that is being deleted.
-    #[error("{0}")]
-    NamespaceTerminating(String),
-    /// The server is too busy: nothing was done.
-    #[error("{message}")]
-    Busy { message: String, after: Option<Duration> },
-    /// The request was not sent, because what it rests on may have changed while it waited: plan again.
-    #[error(transparent)]
-    Late(#[from] TooLate),
-    /// The server failed or did not respond: it is unknown whether the write was made.
-    #[error("{message}")]
-    Unavailable { message: String, after: Option<Duration> },
 }
 
 pub(crate) type RequestResult = Result<ResponseMetadata, Refusal>;
@@ -381,7 +354,7 @@ impl Requests {
                 unavailable(format!("no response within {} s", REQUEST_TIMEOUT.as_secs()))
             })?
             .map_err(|error| match error {
-                kube::Error::Service(error) if error.is::<TooLate>() => Refusal::Late(TooLate),
+                kube::Error::Service(error) if error.is::<TooLate>() => Refusal::Late,
                 error => unavailable(error.to_string()),
             })?;
         let body = body.map_err(|error| match error.is::<LengthLimitError>() {
@@ -399,7 +372,7 @@ impl Requests {
             ..Status::default()
         });
         let after = after.map(Duration::from_secs);
-        Err(Refusal::from_response(head.status, status, is_patch, after))
+        Err(refusal(head.status, status, is_patch, after))
     }
 }
 
@@ -423,33 +396,24 @@ pub(crate) fn to_bytes<T: Serialize>(value: &T) -> Vec<u8> {
     serde_json::to_vec(value).unwrap_or_default()
 }
 
-impl Refusal {
-    /// What an error response means. A patch whose test fails or whose uid differs is a conflict, although the
-    /// server calls it invalid.
-    fn from_response(
-        code: StatusCode,
-        status: Status,
-        is_patch: bool,
-        after: Option<Duration>,
-    ) -> Self {
-        let message = truncate(&status.message, MAX_MESSAGE);
-        match code {
-            StatusCode::CONFLICT if status.reason == "AlreadyExists" => {
-                Refusal::AlreadyExists(message)
-            }
-            StatusCode::CONFLICT => Refusal::Conflict(message),
-            StatusCode::NOT_FOUND => Refusal::NotFound(message),
-            StatusCode::UNPROCESSABLE_ENTITY if is_patch && is_failed_precondition(&status) => {
-                Refusal::Conflict(message)
-            }
-            StatusCode::FORBIDDEN if is_in_terminating_namespace(&status) => {
-                Refusal::NamespaceTerminating(message)
-            }
-            StatusCode::TOO_MANY_REQUESTS => Refusal::Busy { message, after },
-            StatusCode::REQUEST_TIMEOUT => Refusal::Unavailable { message, after },
-            code if code.is_server_error() => Refusal::Unavailable { message, after },
-            _ => Refusal::Rejected(message),
+/// What an error response means. A patch whose test fails or whose uid differs is a conflict, although the
+/// server calls it invalid.
+fn refusal(code: StatusCode, status: Status, is_patch: bool, after: Option<Duration>) -> Refusal {
+    let message = truncate(&status.message, MAX_MESSAGE);
+    match code {
+        StatusCode::CONFLICT if status.reason == "AlreadyExists" => Refusal::AlreadyExists(message),
+        StatusCode::CONFLICT => Refusal::Conflict(message),
+        StatusCode::NOT_FOUND => Refusal::NotFound(message),
+        StatusCode::UNPROCESSABLE_ENTITY if is_patch && is_failed_precondition(&status) => {
+            Refusal::Conflict(message)
         }
+        StatusCode::FORBIDDEN if is_in_terminating_namespace(&status) => {
+            Refusal::NamespaceTerminating(message)
+        }
+        StatusCode::TOO_MANY_REQUESTS => Refusal::Busy { message, after },
+        StatusCode::REQUEST_TIMEOUT => Refusal::Unavailable { message, after },
+        code if code.is_server_error() => Refusal::Unavailable { message, after },
+        _ => Refusal::Rejected(message),
     }
 }
 
@@ -476,7 +440,7 @@ mod tests {
 
     fn refusal(code: u16, status: Value, is_patch: bool) -> Refusal {
         let status = serde_json::from_value(status).unwrap();
-        Refusal::from_response(StatusCode::from_u16(code).unwrap(), status, is_patch, None)
+        super::refusal(StatusCode::from_u16(code).unwrap(), status, is_patch, None)
     }
 
     /// The API server quotes an invalid value of any length.

@@ -220,7 +220,7 @@ pub fn finish(
     world: &ClusterWorld,
 ) -> ClusterPlan {
     let now = world.now;
-    if let Some(why) = &world.refused_write {
+    if let Some(why) = &world.memory.refused_write {
         status.conditions = with_ready(cluster, &status.conditions, &refused(why), now);
         if let Some(until) = why.held_until(now) {
             plan.writes.clear();

@@ -14,6 +14,7 @@ mod attempt;
 mod check;
 mod conditions;
 mod drain;
+mod memory;
 mod paths;
 mod record;
 mod run;
@@ -25,6 +26,7 @@ mod world;
 
 pub use check::{ClusterProblem, problems};
 pub use conditions::{LifecycleReason, READY};
+pub use memory::{Memory, Tally};
 pub use record::NodeRecord;
 pub use world::{ClusterNode, ClusterWorld, GamePod};
 
@@ -87,7 +89,7 @@ fn change_finalizer(cluster: &Cluster, world: &ClusterWorld, add: bool) -> Clust
     let finalizers = Some(others.chain(added).collect());
     let patch = WorkloadPatch { finalizers, ..WorkloadPatch::default() };
     let writes = vec![Write::patch_workload(patch)];
-    let Some(refused) = &world.refused_write else {
+    let Some(refused) = &world.memory.refused_write else {
         return ClusterPlan { writes, ..ClusterPlan::nothing() };
     };
     let told = blocked(cluster, world, conditions::refused(refused));

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use super::Memory;
 use crate::api::HookRun;
 use crate::observed::PodRef;
-use crate::write::{NodePatch, Refused};
+use crate::write::NodePatch;
 
 /// Everything that a plan for a Cluster depends on.
 #[derive(Clone, Debug)]
@@ -24,10 +25,8 @@ pub struct ClusterWorld {
     pub image: String,
     /// The pods of game workloads, without those that have ended; empty unless nodes are drained.
     pub game_pods: Vec<GamePod>,
-    /// Why the API server refused to create a run, by the run's name.
-    pub refused: BTreeMap<String, String>,
-    /// The last refusal of another write: of a node, a pod or the Cluster itself. Those after it depend on it.
-    pub refused_write: Option<Refused>,
+    /// What the API server said about earlier writes.
+    pub memory: Memory,
 }
 
 /// The parts of a node that a plan reads.

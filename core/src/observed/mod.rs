@@ -1,5 +1,6 @@
 //! Slim forms of the objects that a plan is made from.
 
+mod budget;
 mod claim;
 mod ids;
 mod kind;
@@ -14,6 +15,7 @@ mod sidecar_mark;
 pub mod time;
 mod trouble;
 
+pub use budget::OtherBudget;
 pub use claim::{Claim, ClaimOwner};
 pub use ids::{PodUid, RevisionName};
 pub use kind::{Kind, ObjectKey};

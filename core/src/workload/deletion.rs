@@ -37,7 +37,7 @@ pub fn plan<S: Clone + Default + PartialEq + AsRef<WorkloadStatus> + AsMut<Workl
     if workload.guard_marks.is_orphaning() || workload.guarded.is_none() {
         add_guarding(&mut draft, take_down(workload, world, &own));
         let awaited = Awaited::default();
-        let is_refused = !world.failures.is_empty();
+        let is_refused = !world.memory.failures.is_empty();
         let status =
             is_refused.then(|| status(workload, world, &own, &awaited, &draft, old_status));
         return finish(workload, world, &own, draft, status, old_status);
@@ -81,7 +81,7 @@ fn finish<S: PartialEq + AsRef<WorkloadStatus>>(
     status: Option<S>,
     old: Option<&S>,
 ) -> Plan<S> {
-    draft.hold(&world.failures, world.now);
+    draft.hold(&world.memory.failures, world.now);
     let changed = status.filter(|new| old != Some(new));
     let status = changed.filter(|_| !draft.changes_workload());
     let shown = status.as_ref().map(AsRef::as_ref);
@@ -126,7 +126,7 @@ fn status<S: Clone + Default + AsMut<WorkloadStatus>>(
     status.protection = protection_status(workload, awaited, own);
     let shown = status.clone();
     let old = std::mem::take(&mut status.conditions);
-    let refusals = draft.refusals(&world.failures, world.now);
+    let refusals = draft.refusals(&world.memory.failures, world.now);
     let waits = hooks_of_pods(awaited, world.now);
     let mut conditions = leaving(workload, counts.replicas, &waits, &refusals, &old, world.now);
     conditions.extend(guard_condition(workload, world, own, &old));

@@ -41,7 +41,7 @@ pub fn plan(
     world: &World,
 ) -> Result<Plan<GameDeploymentStatus>, InvalidWorkload> {
     let workload = Workload::of_game_deployment(gd)?.guarded_if(world.guards_pods);
-    let workload = workload.held_by(&world.failures, world.now);
+    let workload = workload.held_by(&world.memory.failures, world.now);
     if workload.guard_marks.deleting {
         return Ok(deletion::plan(&workload, world, gd.status.as_ref()));
     }

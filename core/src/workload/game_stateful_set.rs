@@ -41,7 +41,7 @@ pub fn plan(
     world: &World,
 ) -> Result<Plan<GameStatefulSetStatus>, InvalidWorkload> {
     let workload = Workload::of_game_stateful_set(gsts)?.guarded_if(world.guards_pods);
-    let workload = workload.held_by(&world.failures, world.now);
+    let workload = workload.held_by(&world.memory.failures, world.now);
     if workload.guard_marks.deleting {
         return Ok(deletion::plan(&workload, world, gsts.status.as_ref()));
     }
@@ -92,7 +92,7 @@ pub fn plan(
     let mut created = create(&scene, &ordinals, &vacated, &mut claims);
     // Creating or deleting a pod in order relies on the others being available, so no pod update starts in the same
     // plan. A creation that was refused does not hold updates back: it is attempted again when no update starts.
-    let is_refused = world.failures.of(Attempt::CreatePod).is_some();
+    let is_refused = world.memory.failures.of(Attempt::CreatePod).is_some();
     let can_create = !is_refused && created.obstacles.scale.is_none();
     let leaving = ordinals.leaving(&sizes.victims, can_create);
     // The pod of a reserved ordinal may come back, and must find its claims unchanged.

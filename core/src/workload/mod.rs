@@ -30,14 +30,13 @@ pub use hooks::run_maker::{CannotMake, OPERATOR_ARGUMENTS};
 pub use hooks::{makes_same_plan, token_hook};
 pub use in_place::{changing, has_sidecars, progress_in_other_pod, record_of_other_pod};
 pub use planned::Planned;
-pub use protection::{
-    EndedMatch, Ending, GuardedPlayers, delays_removal, ended_in_spite_of_the_guard,
-};
+pub use protection::{EndedMatch, Ending, delays_removal, ended_in_spite_of_the_guard};
 pub use revision::Revisions;
 pub use rollout::{OwnPause, Promotion, Rollout};
 pub use spec::{InvalidWorkload, Workload, managed_fields_to_keep};
 pub use status::unreadable::{unreadable_conditions, unreadable_message};
 pub use update::why_sidecars_are_held;
 pub use world::{
-    Backoff, GuardState, OtherBudget, RefusedChange, Replacement, Revision, Verdict, World,
+    Backoff, GuardState, GuardedPlayers, Memory, RefusedChange, Replacement, Revision, Tally,
+    Verdict, World,
 };

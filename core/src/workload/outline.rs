@@ -109,7 +109,7 @@ pub fn conclude<'a, S: Clone + Default + PartialEq + AsRef<WorkloadStatus>>(
     draft.extend(unused_revisions(scene));
     draft.block(held.obstacles(update, scene.sizes.stable));
     draft.block(obstacles_of_hooks(scene, &awaited));
-    draft.block(draft.refusals(&scene.world.failures, scene.world.now));
+    draft.block(draft.refusals(&scene.world.memory.failures, scene.world.now));
     let (counts, wake) = status::count(scene.workload, scene.sizes.active, update, scene.world.now);
     draft.wake_at(wake);
     let places = scene.sizes.active.len() as i64 + held.count() + draft.adoptions() as i64;
@@ -161,7 +161,7 @@ fn close<S: Clone + Default + PartialEq + AsRef<WorkloadStatus>>(
     old_status: Option<&S>,
     status: Option<S>,
 ) -> Plan<S> {
-    draft.hold(&world.failures, world.now);
+    draft.hold(&world.memory.failures, world.now);
     let old = old_status.cloned().unwrap_or_default();
     let changed = status.filter(|new| old_status.is_none() || *new != old);
     let status = changed.filter(|_| !draft.changes_workload());

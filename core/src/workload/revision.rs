@@ -80,7 +80,7 @@ pub fn find<'a>(workload: &Workload, world: &'a World) -> FoundRevisions<'a> {
         None => {
             let mut name = revision_name(workload, &wanted, collisions);
             let is_taken = |name: &String| {
-                revisions.iter().any(|it| it.name == *name) || world.taken.contains(name)
+                revisions.iter().any(|it| it.name == *name) || world.memory.taken.contains(name)
             };
             while is_taken(&name) {
                 collisions += 1;

@@ -11,8 +11,10 @@ mod fingerprint;
 mod identity;
 mod object;
 mod plan;
+mod refusal;
 mod refused;
 mod request;
+mod results;
 mod sequel;
 mod trial;
 
@@ -25,7 +27,9 @@ pub use object::{
     SidecarPatch, WorkloadPatch, without_side_effects,
 };
 pub use plan::{Event, Plan};
+pub use refusal::Refusal;
 pub use refused::Refused;
 pub use request::{Content, Object, Owner, Request, Verb};
+pub use results::{Outcome, PodsEvent, Remember, Results, Stop};
 pub use sequel::Answer;
 pub use trial::{Rehearsal, Trial};

@@ -169,19 +169,23 @@ impl Fault {
                 }
             }
             Fault::QuotaFitsAll => {
-                for verdict in world.verdicts.values_mut() {
+                for verdict in world.memory.verdicts.values_mut() {
                     *verdict = Verdict::Accepted;
                 }
             }
             Fault::AmountsIgnored => {
-                for verdict in world.verdicts.values_mut() {
+                for verdict in world.memory.verdicts.values_mut() {
                     if let Verdict::Refused { message, .. } = verdict {
                         *message = FULL_QUOTA_OF_PODS.to_owned();
                     }
                 }
             }
             Fault::QuotaScopesIgnored
-                if world.verdicts.values().any(|it| matches!(it, Verdict::Refused { .. })) =>
+                if world
+                    .memory
+                    .verdicts
+                    .values()
+                    .any(|it| matches!(it, Verdict::Refused { .. })) =>
             {
                 for revision in world.revisions.iter_mut().map(Arc::make_mut) {
                     let mut template: Value = revision.template.parse();
@@ -190,7 +194,7 @@ impl Fault {
                 }
             }
             Fault::TrialForgotten => {
-                for verdict in world.verdicts.values_mut() {
+                for verdict in world.memory.verdicts.values_mut() {
                     if let Verdict::Refused { replacement, .. } = verdict {
                         *replacement = Replacement::Untried;
                     }
@@ -204,7 +208,7 @@ impl Fault {
                 }
             }
             Fault::WaitingIgnored => name_victims(gd, world),
-            Fault::RefusalForgotten => world.failures = Failures::default(),
+            Fault::RefusalForgotten => world.memory.failures = Failures::default(),
             Fault::OtherCanaryCounts => {
                 let update = newest(world).unwrap_or_default();
                 let status = gd.status.as_ref().filter(|it| it.update_revision == update);
@@ -217,7 +221,7 @@ impl Fault {
             }
             Fault::NotAcceptedFirst => {
                 let names = world.revisions.iter().map(|it| it.name.clone());
-                world.verdicts = names.map(|name| (name, Verdict::Accepted)).collect();
+                world.memory.verdicts = names.map(|name| (name, Verdict::Accepted)).collect();
             }
             Fault::OtherRunsOverlooked => {
                 let update = newest(world);

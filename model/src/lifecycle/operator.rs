@@ -1,12 +1,11 @@
 //! The operator in the model of lifecycle hooks: it plans from its caches, and carries out one write at a time, as
 //! `reconcile::cluster` does.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use gamekeeper_core::api::names::RUN_STEP;
 use gamekeeper_core::api::{Cluster, HookRun, LifecycleStep};
-use gamekeeper_core::lifecycle::{ClusterNode, ClusterWorld, plan};
+use gamekeeper_core::lifecycle::{ClusterNode, ClusterWorld, Memory, plan};
 use gamekeeper_core::write::{Change, NodePatch, Write};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -27,8 +26,7 @@ impl State {
             older_cluster: None,
             image: "gamekeeper:1".to_owned(),
             game_pods: Vec::new(),
-            refused: BTreeMap::new(),
-            refused_write: None,
+            memory: Memory::default(),
         };
         if let Some(fault) = self.fault {
             fault.corrupt_input(&mut seen, &mut world);

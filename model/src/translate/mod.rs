@@ -146,13 +146,8 @@ impl Translator {
             claims: BTreeMap::new(),
             sidecars: Vec::new(),
             unreadable_sidecars: Vec::new(),
-            verdicts: BTreeMap::new(),
-            taken: BTreeSet::new(),
-            refused_changes: BTreeMap::new(),
-            failures: workload::Failures::default(),
-            backoff: None,
+            memory: workload::Memory::default(),
             going_nodes: BTreeMap::new(),
-            guard: None,
         }
     }
 

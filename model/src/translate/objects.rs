@@ -172,7 +172,7 @@ impl Translator {
         let mut world = self.bare_world(view.now);
         world.sidecars = self.sidecars(view.sidecar_set).into_iter().collect();
         world.pods = view.pods.iter().map(|pod| Arc::new(self.pod(pod))).collect();
-        world.guard = view.budget.map(|exists| match exists {
+        world.memory.guard = view.budget.map(|exists| match exists {
             true => workload::GuardState::InForce { at: world.now, others: Vec::new() },
             false => workload::GuardState::NoBudget { times: 0 },
         });
@@ -181,7 +181,7 @@ impl Translator {
         world.revisions = view.revisions.iter().enumerate().map(revision).collect();
         for rev in (0..self.templates.len() as Rev).filter(|rev| view.accepted & (1 << rev) != 0) {
             let name = self.revision_name(rev).to_owned();
-            world.verdicts.insert(name, workload::Verdict::Accepted);
+            world.memory.verdicts.insert(name, workload::Verdict::Accepted);
         }
         if let Some(Refused { rev, at, full, trial }) = view.refused {
             let message = match full {
@@ -197,14 +197,14 @@ impl Translator {
                     Trial::Failed => workload::Replacement::Failed,
                 },
             };
-            world.verdicts.insert(self.revision_name(rev).to_owned(), refused);
+            world.memory.verdicts.insert(self.revision_name(rev).to_owned(), refused);
         }
         let Denied { updates, removals } = view.denied;
         for (attempt, is_denied) in
             [(Attempt::RecreatePod, updates), (Attempt::RemovePod, removals)]
         {
             if is_denied {
-                world.failures.record(attempt, "denied".to_owned(), timestamp(0));
+                world.memory.failures.record(attempt, "denied".to_owned(), timestamp(0));
             }
         }
         world

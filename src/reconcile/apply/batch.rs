@@ -10,12 +10,12 @@ use tokio::time::Instant;
 
 use super::proof::{AdaptiveTimeout, PROOF_LIFETIME, Proof, depends_on_owner_alone};
 use super::repeats::Repeats;
-use super::{Applier, Results, Target, trial};
+use super::{Applier, Target, trial};
 use crate::runtime::fair::TooLate;
 use crate::runtime::objects::Written;
-use crate::runtime::request::Refusal;
+use crate::runtime::request::ResponseMetadata;
 use gamekeeper_core::write;
-use gamekeeper_core::write::{Answer, Change, Rehearsal, Write};
+use gamekeeper_core::write::{Answer, Change, Refusal, Rehearsal, Results, Write};
 
 /// The maximum number of concurrent writes that close a gate before an in-place change. If there were more of them on a
 /// busy API server, a pod's change would have to wait until the gates of many other pods are closed. Meanwhile, the
@@ -32,7 +32,9 @@ pub(super) struct Batch<'a, T> {
     /// When the proof expires that the batch began with.
     pub until: Instant,
     pub proof: Proof,
-    pub tally: Mutex<T>,
+    pub results: Mutex<T>,
+    /// The response to a patch of the object itself.
+    pub patched: Mutex<Option<ResponseMetadata>>,
     pub repeats: Mutex<Repeats>,
     /// The timeout of the proofs that follow trials.
     pub trial_timeout: AsyncMutex<AdaptiveTimeout>,
@@ -71,7 +73,7 @@ impl<T: Results> Batch<'_, T> {
             false => Instant::now() + SEQUEL_LIFETIME,
         };
         if self.send(&sequel, deadline).await.is_err() {
-            self.tally().leave_rest();
+            self.results().leave_rest();
         }
     }
 
@@ -88,7 +90,7 @@ impl<T: Results> Batch<'_, T> {
                 // The proof is renewed for it.
                 Err(TooLate) if depends_on_owner_alone(write) => self.proof.await_another(),
                 Err(TooLate) => {
-                    self.tally().leave_rest();
+                    self.results().leave_rest();
                     return None;
                 }
             }
@@ -99,7 +101,7 @@ impl<T: Results> Batch<'_, T> {
     /// either.
     async fn turn_of_first_pod(&self, write: &Write) -> Option<AsyncMutexGuard<'_, ()>> {
         let is_first =
-            || matches!(write.change(), Change::CreatePod(_)) && self.tally().tries_first(write);
+            || matches!(write.change(), Change::CreatePod(_)) && self.results().tries_first(write);
         if !is_first() {
             return None;
         }
@@ -109,22 +111,22 @@ impl<T: Results> Batch<'_, T> {
 
     /// Whether no dry run has to precede a write, or it succeeds. A refusal counts as that of the write.
     async fn passes_dry_run(&self, write: &Write) -> bool {
-        if !self.tally().tries_first(write) {
+        if !self.results().tries_first(write) {
             return true;
         }
-        if !self.tally().may_begin(write) {
+        if !self.results().may_begin(write) {
             return false;
         }
         let started = Instant::now();
         match self.applier.try_first(self.target, write).await {
             Ok(()) => {
-                self.tally().passed_dry_run(write);
+                self.results().passed_dry_run(write);
                 true
             }
             Err(refusal) => {
                 let result = Err(refusal);
                 self.applier.metrics.wrote(self.target, write, &result, started.elapsed());
-                self.tally().count(write, result);
+                self.count(write, result);
                 false
             }
         }
@@ -132,16 +134,16 @@ impl<T: Results> Batch<'_, T> {
 
     /// Whether the API server accepts what a write begins. If the proof expires meanwhile, the next plan makes the write.
     async fn passes_rehearsal(&self, write: &Write) -> bool {
-        let is_due = |it: &&Rehearsal| !self.tally().is_rehearsed(it);
+        let is_due = |it: &&Rehearsal| !self.results().is_rehearsed(it, Timestamp::now());
         let Some(rehearsal) = write.rehearsal().filter(is_due) else {
             return true;
         };
-        if !self.tally().may_begin(write) {
+        if !self.results().may_begin(write) {
             return false;
         }
         let result = self.applier.rehearse(rehearsal).await;
         let has_passed = result.is_ok();
-        self.tally().count_rehearsal(rehearsal, result);
+        self.results().count_rehearsal(rehearsal, result, Timestamp::now());
         has_passed
     }
 
@@ -150,11 +152,11 @@ impl<T: Results> Batch<'_, T> {
         let Some(trial) = write.trial() else {
             let deadline = self.proof.deadline_of(write).await;
             if deadline.is_none() {
-                self.tally().leave_rest();
+                self.results().leave_rest();
             }
-            return deadline.filter(|_| self.tally().may_begin(write));
+            return deadline.filter(|_| self.results().may_begin(write));
         };
-        if !self.tally().may_begin(write) {
+        if !self.results().may_begin(write) {
             return None;
         }
         // A trial takes its time, so a proof of its own follows it.
@@ -162,7 +164,7 @@ impl<T: Results> Batch<'_, T> {
         match trial::pass(self.applier, self.target, trial, &mut timeout).await {
             Ok(until) => Some(until),
             Err(refusal) => {
-                self.tally().count(write, Err(refusal));
+                self.count(write, Err(refusal));
                 None
             }
         }
@@ -176,12 +178,12 @@ impl<T: Results> Batch<'_, T> {
         let Self { applier, target, .. } = self;
         let fingerprint = write.change().fingerprint();
         if let Some((times, _)) = fingerprint.and_then(|it| lock(&self.repeats).held(it)) {
-            self.tally().count(write, Err(undone(times)));
+            self.count(write, Err(undone(times)));
             return Ok(None);
         }
         let (started, now) = (Instant::now(), Timestamp::now());
         let result = applier.act(target, write, deadline, now, self.on_write).await;
-        if matches!(result, Err(Refusal::Late(_))) {
+        if result == Err(Refusal::Late) {
             return Err(TooLate);
         }
         applier.metrics.wrote(target, write, &result, started.elapsed());
@@ -193,17 +195,24 @@ impl<T: Results> Batch<'_, T> {
         let sequel = answer.and_then(|it| write.sequel(it, now));
         if result.is_ok() && matches!(write.change(), Change::ProbeGuard { .. }) {
             let others = applier.other_budgets(target).await;
-            self.tally().observe_budgets(others);
+            self.results().observe_budgets(others);
         }
         if let (true, Some(fingerprint)) = (result.is_ok(), fingerprint) {
             lock(&self.repeats).record(fingerprint);
         }
-        self.tally().count(write, result);
+        if let (Change::PatchWorkload(_), Ok(patched)) = (write.change(), &result) {
+            *lock(&self.patched) = Some(patched.clone());
+        }
+        self.count(write, result.map(drop));
         Ok(sequel)
     }
 
-    fn tally(&self) -> MutexGuard<'_, T> {
-        lock(&self.tally)
+    fn count(&self, write: &Write, result: Result<(), Refusal>) {
+        self.results().count(write, result, Timestamp::now());
+    }
+
+    fn results(&self) -> MutexGuard<'_, T> {
+        lock(&self.results)
     }
 }
 

@@ -11,7 +11,7 @@ use tracing::debug;
 
 use super::{Applier, Target};
 use gamekeeper_core::api::{AnnotationLimits, JsonText, names};
-use gamekeeper_core::workload::OtherBudget;
+use gamekeeper_core::observed::OtherBudget;
 
 /// The longest list of PodDisruptionBudgets that is read, in bytes: several hundred of them.
 const MAX_BUDGETS_BYTES: usize = 1 << 20;

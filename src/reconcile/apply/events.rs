@@ -20,7 +20,7 @@ use crate::runtime::fair::RoundRobin;
 use crate::runtime::request::{Content, Reads, Refusal, RequestResult, Requests, to_bytes};
 use gamekeeper_core::api::API_VERSION;
 use gamekeeper_core::api::names::FIELD_MANAGER;
-use gamekeeper_core::write::Event;
+use gamekeeper_core::write::{Event, PodsEvent};
 
 /// The maximum number of events that wait to be read by the writer.
 const QUEUE_CAPACITY: usize = 1024;
@@ -66,13 +66,7 @@ impl From<&Target> for Regarding {
 #[derive(Clone, Debug)]
 pub(crate) enum PendingEvent {
     Plain(Event),
-    /// The same thing was done to each of these pods. Such events are merged into one.
-    Pods {
-        reason: &'static str,
-        /// What was done, such as "created". In the message, the pod's name or the number of pods follows.
-        done: &'static str,
-        names: Vec<String>,
-    },
+    Pods(PodsEvent),
 }
 
 /// Queues events for the [`EventWriter`].
@@ -178,9 +172,8 @@ impl Recent {
 impl Events {
     fn add(&mut self, regarding: Regarding, pending: PendingEvent) {
         match pending {
-            PendingEvent::Pods { reason, done, names } => {
-                let pods = self.pods.entry((regarding, reason, done)).or_default();
-                pods.extend(names);
+            PendingEvent::Pods(PodsEvent { reason, done, pods }) => {
+                self.pods.entry((regarding, reason, done)).or_default().extend(pods);
             }
             PendingEvent::Plain(event) => self.push(regarding, event),
         }
@@ -336,11 +329,11 @@ mod tests {
     }
 
     fn created(names: &[&str]) -> PendingEvent {
-        PendingEvent::Pods {
+        PendingEvent::Pods(PodsEvent {
             reason: "SuccessfulCreate",
             done: "created",
-            names: names.iter().map(|name| (*name).to_owned()).collect(),
-        }
+            pods: names.iter().map(|name| (*name).to_owned()).collect(),
+        })
     }
 
     fn plain(message: &str) -> PendingEvent {

@@ -16,10 +16,10 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use super::{Applier, Stop, Target};
+use super::{Applier, Target};
 use crate::runtime::log_limiter::log_limited;
 use gamekeeper_core::write;
-use gamekeeper_core::write::Write;
+use gamekeeper_core::write::{Stop, Write};
 
 /// The lifetime of a proof that an object is unchanged, counted from the request.
 pub(crate) const PROOF_LIFETIME: Duration = Duration::from_millis(500);

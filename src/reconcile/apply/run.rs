@@ -3,6 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use serde::Serialize;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 use tokio::time::Instant;
@@ -10,11 +11,13 @@ use tokio::time::Instant;
 use super::batch::{self, Batch, needs_proof};
 use super::events::PendingEvent;
 use super::proof::{self, PLAN_LIFETIME, PROOF_LIFETIME, Proof, depends_on_owner_alone};
-use super::{Applier, ApplyOutcome, Pace, Remember, Report, Results, Stop, Target, trial};
+use super::{Applier, Pace, Report, Target, trial};
 use crate::runtime::objects::Written;
 use crate::runtime::request::to_bytes;
 use gamekeeper_core::api::API_VERSION;
-use gamekeeper_core::write::{Fingerprint, Owner, Phase, Plan, Write};
+use gamekeeper_core::write::{
+    Fingerprint, Outcome, Owner, Phase, Plan, Remember, Results, Stop, Write,
+};
 
 /// The shortest time between two writes of a status that no decision depends on.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
@@ -24,6 +27,7 @@ struct Execution<'a, S, M> {
     applier: &'a Applier,
     target: &'a mut Target,
     memory: &'a mut M,
+    pace: &'a mut Pace,
     on_write: &'a (dyn Fn(Written) + Send + Sync),
     /// When the plan was made; None if planning took too long.
     decided_at: Option<Instant>,
@@ -45,33 +49,30 @@ impl Applier {
         plan: Plan<S>,
         old_status: Option<&S>,
         memory: &mut M,
+        pace: &mut Pace,
         on_write: &(dyn Fn(Written) + Send + Sync),
     ) -> Report {
         let Plan { writes, status, status_first, events, .. } = plan;
-        let is_in_time = memory.pace().planning_timeout.accepts(target.read_at);
+        let is_in_time = pace.planning_timeout.accepts(target.read_at);
         let decided_at = is_in_time.then(Instant::now);
         let mut execution = Execution {
             applier: self,
             target,
             memory,
+            pace,
             on_write,
             decided_at,
             status: status.filter(|status| Some(status) != old_status),
             proven_until: None,
         };
-        let outcome = match execution.run(writes, status_first).await {
-            Ok(outcome) => outcome,
-            Err(Stop::Conflict(message)) => ApplyOutcome::Conflict(message),
-            Err(Stop::Late) => ApplyOutcome::Unfinished,
-            Err(Stop::Failed(message, after)) => ApplyOutcome::Failed { message, after },
-        };
+        let outcome = execution.run(writes, status_first).await.unwrap_or_else(Outcome::from);
         let is_status_delayed = execution.status.is_some();
         if !is_status_delayed {
             for event in events {
                 self.events.publish(&*execution.target, PendingEvent::Plain(event));
             }
         }
-        Report { outcome, status_due: is_status_delayed.then(|| next_status_write(memory.pace())) }
+        Report { outcome, status_due: is_status_delayed.then(|| next_status_write(pace)) }
     }
 }
 
@@ -86,7 +87,7 @@ fn drained_node(write: &Write) -> Option<&str> {
 }
 
 impl<S: Serialize, M: Remember> Execution<'_, S, M> {
-    async fn run(&mut self, writes: Vec<Write>, status_first: bool) -> Result<ApplyOutcome, Stop> {
+    async fn run(&mut self, writes: Vec<Write>, status_first: bool) -> Result<Outcome, Stop> {
         let (before_status, mut after_status): (Vec<_>, Vec<_>) =
             writes.into_iter().partition(|it| it.phase() == Phase::Before);
         let generation = self.target.generation;
@@ -99,13 +100,13 @@ impl<S: Serialize, M: Remember> Execution<'_, S, M> {
         }
         let until = Instant::now() + PROOF_LIFETIME;
         let mut outcome = self.batch(before_status, until).await?;
-        if outcome == ApplyOutcome::Unfinished {
+        if outcome == Outcome::Unfinished {
             return Ok(outcome);
         }
         if self.target.generation != generation {
-            return Ok(ApplyOutcome::Conflict("by our own patch".to_owned()));
+            return Ok(Outcome::Conflict("by our own patch".to_owned()));
         }
-        if status_first || next_status_write(self.memory.pace()) <= Instant::now() {
+        if status_first || next_status_write(self.pace) <= Instant::now() {
             self.write_status().await?;
         }
         let is_fresh = |decided_at: Instant| decided_at.elapsed() <= PLAN_LIFETIME;
@@ -113,7 +114,7 @@ impl<S: Serialize, M: Remember> Execution<'_, S, M> {
             && !after_status.iter().all(depends_on_owner_alone)
         {
             after_status.retain(depends_on_owner_alone);
-            outcome = ApplyOutcome::Unfinished;
+            outcome = Outcome::Unfinished;
         }
         if after_status.iter().any(needs_proof) {
             self.prove().await?;
@@ -122,8 +123,7 @@ impl<S: Serialize, M: Remember> Execution<'_, S, M> {
             let proven_until = self.proven_until;
             let until = proven_until.unwrap_or_else(|| Instant::now() + PROOF_LIFETIME);
             let last_outcome = self.batch(after_status, until).await?;
-            if last_outcome != ApplyOutcome::Done && !matches!(outcome, ApplyOutcome::Failed { .. })
-            {
+            if last_outcome != Outcome::Done && !matches!(outcome, Outcome::Failed { .. }) {
                 outcome = last_outcome;
             }
         }
@@ -131,8 +131,8 @@ impl<S: Serialize, M: Remember> Execution<'_, S, M> {
     }
 
     /// Makes writes in parallel. None starts after the plan has become invalid.
-    async fn batch(&mut self, writes: Vec<Write>, until: Instant) -> Result<ApplyOutcome, Stop> {
-        let mut repeats = std::mem::take(&mut self.memory.pace().repeats);
+    async fn batch(&mut self, writes: Vec<Write>, until: Instant) -> Result<Outcome, Stop> {
+        let mut repeats = std::mem::take(&mut self.pace.repeats);
         repeats.forget_old();
         let batch = Batch {
             applier: self.applier,
@@ -140,28 +140,29 @@ impl<S: Serialize, M: Remember> Execution<'_, S, M> {
             on_write: self.on_write,
             until,
             proof: Proof::until(until, &writes),
-            tally: Mutex::new(self.memory.begin(self.target)),
+            results: Mutex::new(self.memory.begin(self.target.owner.kind)),
+            patched: Mutex::default(),
             repeats: Mutex::new(repeats),
-            trial_timeout: AsyncMutex::new(self.memory.pace().proof_timeout),
+            trial_timeout: AsyncMutex::new(self.pace.proof_timeout),
             gate_permits: Semaphore::new(batch::MAX_GATE_CLOSURES),
             first_pod: AsyncMutex::default(),
         };
         let has_trials = writes.iter().any(|write| write.trial().is_some());
-        batch.run(writes, M::MAX_WRITES, &mut self.memory.pace().proof_timeout).await;
-        self.memory.pace().repeats =
-            batch.repeats.into_inner().unwrap_or_else(PoisonError::into_inner);
+        batch.run(writes, M::MAX_WRITES, &mut self.pace.proof_timeout).await;
+        self.pace.repeats = batch.repeats.into_inner().unwrap_or_else(PoisonError::into_inner);
         if has_trials {
-            self.memory.pace().proof_timeout = batch.trial_timeout.into_inner();
+            self.pace.proof_timeout = batch.trial_timeout.into_inner();
         }
-        let mut tally = batch.tally.into_inner().unwrap_or_else(PoisonError::into_inner);
-        if let Some(patched) = tally.take_owner() {
+        let mut results = batch.results.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let patched = batch.patched.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if let Some(patched) = patched {
             self.target.owner.resource_version = patched.resource_version;
             self.target.generation = patched.generation;
         }
-        for event in tally.events() {
-            self.applier.events.publish(&*self.target, event);
+        for event in results.events() {
+            self.applier.events.publish(&*self.target, PendingEvent::Pods(event));
         }
-        self.memory.settle(tally)
+        self.memory.settle(results, Timestamp::now())
     }
 
     /// Writes the status, if it has changed. A successful write proves that the object is unchanged.
@@ -170,9 +171,9 @@ impl<S: Serialize, M: Remember> Execution<'_, S, M> {
             return Ok(());
         };
         let fingerprint = Fingerprint::of(&"status", &to_bytes(status));
-        if let Some((_, until)) = self.memory.pace().repeats.held(fingerprint) {
+        if let Some((_, until)) = self.pace.repeats.held(fingerprint) {
             // Something changes what is stored, so that it would be written again each time.
-            self.memory.pace().status_due = Some(until);
+            self.pace.status_due = Some(until);
             return Ok(());
         }
         let Owner { kind, name, namespace, uid, resource_version, .. } = &self.target.owner;
@@ -192,10 +193,10 @@ impl<S: Serialize, M: Remember> Execution<'_, S, M> {
         let response = self.applier.requests.put(&path, to_bytes(&body)).await?;
         (self.on_write)(Written::Version(self.target.owner.kind, response.version()));
         self.target.owner.resource_version = response.resource_version;
-        self.memory.pace().status_due = Some(Instant::now() + STATUS_INTERVAL);
-        self.memory.pace().repeats.record(fingerprint);
+        self.pace.status_due = Some(Instant::now() + STATUS_INTERVAL);
+        self.pace.repeats.record(fingerprint);
         self.status = None;
-        self.proven_until = proof::valid_until(requested, &mut self.memory.pace().proof_timeout);
+        self.proven_until = proof::valid_until(requested, &mut self.pace.proof_timeout);
         Ok(())
     }
 
@@ -203,7 +204,7 @@ impl<S: Serialize, M: Remember> Execution<'_, S, M> {
     async fn prove(&mut self) -> Result<(), Stop> {
         let is_recent = |until| Instant::now() + PROOF_LIFETIME * 3 / 4 < until;
         if !self.proven_until.is_some_and(is_recent) {
-            let timeout = &mut self.memory.pace().proof_timeout;
+            let timeout = &mut self.pace.proof_timeout;
             self.proven_until = Some(proof::prove(self.applier, self.target, timeout).await?);
         }
         Ok(())

@@ -7,6 +7,7 @@ mod refusals;
 mod rehearsals;
 mod validity;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use http::{Method, Request, Response};
@@ -22,9 +23,10 @@ use crate::runtime::objects::{Deleted, Kind, ObjectKey, Written};
 use gamekeeper_core::api::names;
 use gamekeeper_core::guard::{Case, HookAnswer, Permit, may_touch};
 use gamekeeper_core::observed::{Pod, PodRef};
+use gamekeeper_core::workload::{GuardState, Memory, Verdict};
 use gamekeeper_core::write::{
     Attempt, Budget, DeletionReason, InPlacePatch, NewClaim, NewPod, NewRevision, Plan,
-    RevisionData, WorkloadPatch,
+    RevisionData, WorkloadPatch, Write,
 };
 
 /// The response (code and body) to a request ("METHOD path"), given the number of requests before it.
@@ -37,6 +39,7 @@ struct Harness {
     bodies: Arc<Mutex<Vec<Value>>>,
     writes: Mutex<Vec<Written>>,
     memory: Memory,
+    pace: Pace,
     target: Target,
     /// HookRuns that were not stored.
     unstored: Arc<Mutex<Vec<HookRun>>>,
@@ -100,13 +103,16 @@ impl Harness {
             })
         };
         let accepted = ["lobby-1", "lobby-2"].map(|it| (it.to_owned(), Verdict::Accepted));
+        let mut memory = Memory::default();
+        memory.verdicts.extend(accepted);
         Self {
             applier: Applier::new(requests, events, Metrics::default(), keep_unstored),
             unstored,
             sent,
             bodies,
             writes: Mutex::default(),
-            memory: Memory { verdicts: accepted.into(), ..Memory::default() },
+            memory,
+            pace: Pace::default(),
             target: target(),
             _events: writer,
         }
@@ -115,9 +121,8 @@ impl Harness {
     async fn carry_out(&mut self, plan: Plan<Value>) -> Report {
         let on_write = |write| self.writes.lock().unwrap().push(write);
         let old_status = json!({"replicas": 0});
-        self.applier
-            .carry_out(&mut self.target, plan, Some(&old_status), &mut self.memory, &on_write)
-            .await
+        let Self { target, memory, pace, .. } = self;
+        self.applier.carry_out(target, plan, Some(&old_status), memory, pace, &on_write).await
     }
 
     /// The requests since the last call.
@@ -290,5 +295,10 @@ fn change(permit: Permit) -> Write {
 
 /// The same state, with an API server that accepts everything.
 fn accepting_from_now_on(previous: Harness) -> Harness {
-    Harness { memory: previous.memory, target: previous.target, ..Harness::new(accepting) }
+    Harness {
+        memory: previous.memory,
+        pace: previous.pace,
+        target: previous.target,
+        ..Harness::new(accepting)
+    }
 }

@@ -5,13 +5,12 @@ use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::proof::{AdaptiveTimeout, valid_until};
-use super::{Applier, Stop, Target};
+use super::{Applier, Target};
 use crate::runtime::control::Control;
-use crate::runtime::fair::TooLate;
 use crate::runtime::objects::Kind;
 use crate::runtime::request::{Reads, Refusal, Requests, to_bytes};
 use gamekeeper_core::api::names::HOOKS_NAMESPACE;
-use gamekeeper_core::write::Trial;
+use gamekeeper_core::write::{Stop, Trial};
 
 /// How many pods are read at a time. Their authors decide how long their metadata are.
 const PAGE_SIZE: usize = 16;
@@ -74,7 +73,7 @@ pub(super) async fn pass(
     if let Some(node) = &trial.drained_node {
         is_drained(&applier.requests, node).await?;
     }
-    valid_until(requested, timeout).ok_or(Refusal::Late(TooLate))
+    valid_until(requested, timeout).ok_or(Refusal::Late)
 }
 
 /// Checks that no game pod is left on a node whose script needs a drained node: the script may end matches, and the

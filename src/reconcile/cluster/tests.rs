@@ -1,6 +1,7 @@
 //! What is written to the API server, and until when.
 
 use std::convert::Infallible;
+use std::sync::Mutex;
 
 use http::{Method, Request, Response};
 use kube::Client;
@@ -10,14 +11,14 @@ use tower::service_fn;
 
 use super::*;
 use crate::reconcile::apply::events::EventRecorder;
-use crate::reconcile::apply::{Applier, ApplyOutcome, Metrics, PROOF_LIFETIME};
+use crate::reconcile::apply::{Applier, Metrics, PROOF_LIFETIME, Pace};
 use crate::reconcile::{Planners, UnreadableReporter};
 use crate::runtime::fair::SendBefore;
 use crate::runtime::request::Requests;
 use gamekeeper_core::api::{ClusterStatus, HookRunSpec};
 use gamekeeper_core::lifecycle::ClusterPlan;
 use gamekeeper_core::observed::PodRef;
-use gamekeeper_core::write::{Plan, Trial, Write};
+use gamekeeper_core::write::{Outcome, Plan, Trial, Write};
 
 /// How long the API server takes for a dry run.
 const DRY_RUN: Duration = Duration::from_secs(5);
@@ -81,11 +82,12 @@ fn start(drained_node: Option<&str>) -> Write {
     Write::start_script(run, trial)
 }
 
-async fn carry_out(applier: &Applier, writes: Vec<Write>) -> ApplyOutcome {
+async fn carry_out(applier: &Applier, writes: Vec<Write>) -> Outcome {
     let mut target = target(&cluster(), Instant::now());
     let plan: ClusterPlan = Plan { writes, ..Plan::nothing() };
-    let (old, mut memory) = (None::<&ClusterStatus>, Memory::new("u"));
-    applier.carry_out(&mut target, plan, old, &mut memory, &|_| {}).await.outcome
+    let old = None::<&ClusterStatus>;
+    let (mut memory, mut pace) = (Memory::default(), Pace::default());
+    applier.carry_out(&mut target, plan, old, &mut memory, &mut pace, &|_| {}).await.outcome
 }
 
 #[tokio::test(start_paused = true)]
@@ -93,7 +95,7 @@ async fn no_script_is_started_once_the_cluster_has_changed() {
     for node in [None, Some("node-1")] {
         let (applier, sent) = applier(2);
         let outcome = carry_out(&applier, vec![start(node)]).await;
-        assert!(matches!(outcome, ApplyOutcome::Conflict(_)), "{outcome:?}");
+        assert!(matches!(outcome, Outcome::Conflict(_)), "{outcome:?}");
         assert_eq!(*sent.lock().unwrap(), []);
     }
 }
@@ -117,7 +119,7 @@ async fn each_write_is_sent_within_half_a_second_of_a_proof() {
         // The proof of the first writes is no longer valid, so this one is left to the next plan.
         Write::cancel_script(&old),
     ];
-    assert_eq!(carry_out(&applier, writes).await, ApplyOutcome::Unfinished);
+    assert_eq!(carry_out(&applier, writes).await, Outcome::Unfinished);
     let sent = sent.lock().unwrap();
     let lines: Vec<&str> = sent.iter().map(|(line, _)| line.as_str()).collect();
     let runs = "/apis/tkex.tencent.com/v1alpha1/namespaces/gamekeeper-hooks/hookruns";

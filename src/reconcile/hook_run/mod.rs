@@ -259,7 +259,7 @@ impl HookRuns {
                     Refusal::Busy { after, .. } | Refusal::Unavailable { after, .. } => {
                         Requeue::Retry(after)
                     }
-                    Refusal::Late(_) => Requeue::Conflict,
+                    Refusal::Late => Requeue::Conflict,
                     refusal => {
                         self.runs.visit(key, |live| live.record_refusal(refusal.to_string()));
                         Requeue::Now

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Mutex, MutexGuard};
 
 use http::{Method, Request, Response};
 use kube::Client;
@@ -15,11 +16,12 @@ use crate::kinds::{
     Settings, test_feed,
 };
 use crate::reconcile::apply::events::EventRecorder;
-use crate::reconcile::apply::{Applier, Metrics, Remember};
+use crate::reconcile::apply::{Applier, Metrics};
 use crate::reconcile::{Planners, UnreadableReporter};
 use crate::runtime::request::Requests;
 use gamekeeper_core::api::names::SIDECARS_LABEL;
 use gamekeeper_core::observed::mark_key;
+use gamekeeper_core::write::Remember;
 
 const SET: &str = "/apis/tkex.tencent.com/v1alpha1/sidecarsets/log";
 

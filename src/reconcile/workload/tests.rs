@@ -38,11 +38,9 @@ fn controller() -> Workloads<GameDeployment> {
 /// A controller that remembers a taken name for the workload with this uid.
 fn controller_with_memory(uid: &str) -> Workloads<GameDeployment> {
     let controller = controller();
-    let mut memory = Memory::default();
-    memory.taken.insert("arena-0".to_owned());
-    let uid = uid.to_owned();
-    let remembered = Remembered { uid, memory };
-    controller.memories().insert(key(), remembered);
+    let mut remembered = controller.memories.recall(&controller.shared.cache, &key(), uid);
+    remembered.memory.taken.insert("arena-0".to_owned());
+    controller.memories.keep(key(), remembered);
     controller
 }
 
@@ -58,7 +56,7 @@ async fn a_recreated_workload_inherits_nothing_from_the_deleted_one() {
     cache.expectations.record("new", Written::Unknown(Kind::Pod));
     cache.unstored_runs.add(run("of-old", "old"));
     cache.unstored_runs.add(run("of-new", "new"));
-    assert!(controller.recall(&key(), "new").taken.is_empty());
+    assert!(controller.memories.recall(cache, &key(), "new").memory.taken.is_empty());
     assert!(!cache.expectations.has("old") && cache.expectations.has("new"));
     let left = |uid| cache.unstored_runs.controlled_by("games", uid).len();
     assert_eq!((left("old"), left("new")), (0, 1));
@@ -70,7 +68,7 @@ async fn what_was_learned_about_a_workload_is_remembered() {
     let cache = &controller.shared.cache;
     cache.expectations.record("same", Written::Unknown(Kind::Pod));
     cache.unstored_runs.add(run("run", "same"));
-    assert!(controller.recall(&key(), "same").taken.contains("arena-0"));
+    assert!(controller.memories.recall(cache, &key(), "same").memory.taken.contains("arena-0"));
     assert!(cache.expectations.has("same"));
     assert_eq!(cache.unstored_runs.controlled_by("games", "same").len(), 1);
 }
@@ -84,7 +82,7 @@ async fn a_workload_is_planned_by_the_planners() {
         "spec": {"selector": {"matchLabels": {"app": "arena"}}, "template": {}},
     });
     let workload = Whole::new(serde_json::from_value(workload).expect("a workload"), false);
-    let planned = controller.plan(&Arc::new(workload), &Memory::default()).await;
+    let planned = controller.plan(&Arc::new(workload), &mut Memory::default()).await;
     assert!(planned.is_ok());
     assert_eq!(controller.shared.planners.made(), 1);
 }
@@ -110,10 +108,10 @@ async fn a_workload_with_a_large_template_is_planned_alone_in_its_namespace() {
     let other =
         tokio::spawn(async move { planners.run_large("games", move || gate.recv().is_ok()).await });
     tokio::task::yield_now().await;
-    let memory = Memory::default();
+    let mut memory = Memory::default();
     let (small, large) = (workload(1), workload(10_000));
-    assert!(controller.plan(&small, &memory).await.is_ok());
-    let mut planning = std::pin::pin!(controller.plan(&large, &memory));
+    assert!(controller.plan(&small, &mut memory).await.is_ok());
+    let mut planning = std::pin::pin!(controller.plan(&large, &mut memory));
     let planned = tokio::time::timeout(Duration::from_millis(500), &mut planning).await;
     assert!(planned.is_err(), "it does not wait");
     drop(go);

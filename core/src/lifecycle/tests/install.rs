@@ -8,7 +8,7 @@ use super::sim::{Sim, node};
 use crate::api::Cluster;
 use crate::api::names::LIFECYCLE_FINALIZER;
 use crate::lifecycle::seniority;
-use crate::write::Refused;
+use crate::write::Change;
 
 #[test]
 fn the_steps_of_an_install_run_in_order() {
@@ -279,18 +279,16 @@ fn an_invalid_field_or_an_older_cluster_blocks_everything() {
 #[test]
 fn a_run_that_the_api_server_refuses_is_reported_and_retried() {
     let mut sim = Sim::new(&json!({}));
+    sim.refuses = |it| matches!(it, Change::CreateHookRun(_)).then_some("violates PodSecurity");
+    for _ in 0..5 {
+        sim.reconcile();
+    }
+    let told = sim.condition("Ready");
+    assert!(told.contains("refuses to run it on node master-0: violates PodSecurity"), "{told}");
+    assert!(sim.plan().writes.iter().any(|it| it.trial().is_some()));
+    sim.refuses = |_| None;
     sim.settle();
-    let run = sim.runs.remove(0);
-    let name = run.metadata.name.clone().expect("a name");
-    sim.refused.insert(name, "violates PodSecurity".to_owned());
-    let plan = sim.plan();
-    assert!(plan.writes.iter().any(|it| it.trial().is_some()));
-    let status = plan.status.expect("a status");
-    let message = &status.conditions[0].message;
-    assert!(
-        message.contains("refuses to run it on node master-0: violates PodSecurity"),
-        "{message}"
-    );
+    assert_eq!(sim.live().len(), 1);
 }
 
 #[test]
@@ -299,7 +297,10 @@ fn a_refused_write_of_a_node_or_the_cluster_is_told_and_attempted_again() {
     let told = "False FailedWrite: the API server refuses what all later writes depend on: not allowed; tried again within 30 s";
     // First the finalizer, then the record of the first node.
     for node in [None, Some("master-0")] {
-        sim.refused_write = Some(Refused::after(None, "not allowed".to_owned(), sim.now));
+        sim.refuses = |it| {
+            let is_refused = matches!(it, Change::PatchWorkload(_) | Change::PatchNode(_));
+            is_refused.then_some("not allowed")
+        };
         sim.events.clear();
         match node {
             Some(node) => sim.end(node, None),
@@ -311,7 +312,7 @@ fn a_refused_write_of_a_node_or_the_cluster_is_told_and_attempted_again() {
         let again = sim.plan();
         assert!(!again.writes.is_empty());
         assert_eq!(again.status, None);
-        sim.refused_write = None;
+        sim.refuses = |_| None;
         sim.settle();
         assert!(!sim.condition("Ready").contains("FailedWrite"));
     }

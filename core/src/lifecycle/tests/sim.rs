@@ -1,6 +1,5 @@
 //! A simulated cluster of a few nodes, which carries out plans. The tests decide how scripts end.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -8,9 +7,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
 use crate::api::names::{NODE_RECORD, RUN_NODE, RUN_STEP};
-use crate::api::{Cluster, ClusterPhase, HookRun, HookRunStatus};
-use crate::lifecycle::{ClusterNode, ClusterPlan, ClusterWorld, GamePod, READY, plan};
-use crate::write::{Change, Refused, Write};
+use crate::api::{Cluster, ClusterPhase, ClusterStatus, HookRun, HookRunStatus};
+use crate::lifecycle::{ClusterNode, ClusterPlan, ClusterWorld, GamePod, Memory, READY, plan};
+use crate::observed::Kind;
+use crate::simulated::{Made, Server, carry_out};
+use crate::write::{Change, Refusal, Write};
 
 pub struct Sim {
     pub cluster: Cluster,
@@ -18,10 +19,9 @@ pub struct Sim {
     pub runs: Vec<HookRun>,
     pub now: Timestamp,
     pub events: Vec<String>,
-    /// Why the API server refused to create a HookRun, by the run's name.
-    pub refused: BTreeMap<String, String>,
-    /// The last refusal of another write.
-    pub refused_write: Option<Refused>,
+    pub memory: Memory,
+    /// Why the API server refuses a write.
+    pub refuses: fn(&Change) -> Option<&'static str>,
     /// The name of an older Cluster.
     pub older_cluster: Option<String>,
     pub pods: Vec<GamePod>,
@@ -86,6 +86,41 @@ pub fn example_cluster(features: &Value) -> Cluster {
     serde_json::from_value(cluster).expect("a Cluster")
 }
 
+impl Server for Sim {
+    type Status = ClusterStatus;
+
+    fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Cluster
+    }
+
+    fn generation(&self) -> Option<i64> {
+        self.cluster.metadata.generation
+    }
+
+    fn write_status(&mut self, status: ClusterStatus) {
+        let ready = status.conditions.iter().find(|it| it.type_ == READY);
+        if ready.is_some_and(|it| it.status == "True") {
+            assert_eq!(status.phase, ClusterPhase::Running);
+            assert_eq!(status.installed_nodes, status.nodes);
+        }
+        self.cluster.status = Some(status);
+    }
+
+    fn make(&mut self, write: &Write) -> Result<Made, Refusal> {
+        match (self.refuses)(write.change()) {
+            Some(why) => Err(Refusal::Rejected(why.to_owned())),
+            None => {
+                self.act(write);
+                Ok(Made::default())
+            }
+        }
+    }
+}
+
 impl Sim {
     pub fn new(features: &Value) -> Self {
         Self {
@@ -94,8 +129,8 @@ impl Sim {
             runs: Vec::new(),
             now: "2026-01-01T14:00:00Z".parse().expect("a time"),
             events: Vec::new(),
-            refused: BTreeMap::new(),
-            refused_write: None,
+            memory: Memory::default(),
+            refuses: |_| None,
             older_cluster: None,
             pods: Vec::new(),
             next_uid: 0,
@@ -110,8 +145,7 @@ impl Sim {
             older_cluster: self.older_cluster.clone(),
             image: "gamekeeper:1".to_owned(),
             game_pods: self.pods.clone(),
-            refused: self.refused.clone(),
-            refused_write: self.refused_write.clone(),
+            memory: self.memory.clone(),
         };
         plan(&self.cluster, &world)
     }
@@ -120,9 +154,7 @@ impl Sim {
     /// still running.
     pub fn settle(&mut self) {
         for _ in 0..50 {
-            let plan = self.plan();
-            if !plan.writes.is_empty() || plan.status.is_some() {
-                self.carry_out(plan);
+            if self.reconcile() {
                 continue;
             }
             let runs = self.runs.len();
@@ -134,20 +166,21 @@ impl Sim {
         panic!("the plans do not settle: {:?}", self.plan());
     }
 
-    fn carry_out(&mut self, plan: ClusterPlan) {
-        let events = plan.events.into_iter();
+    /// Makes a plan and carries it out. Returns whether it contained anything.
+    pub fn reconcile(&mut self) -> bool {
+        let plan = self.plan();
+        let has_writes = !plan.writes.is_empty();
+        if !has_writes && plan.status.is_none() {
+            return false;
+        }
+        let events = plan.events.iter();
         self.events.extend(events.map(|it| format!("{}: {}", it.reason, it.message)));
-        if let Some(status) = plan.status {
-            let ready = status.conditions.iter().find(|it| it.type_ == READY);
-            if ready.is_some_and(|it| it.status == "True") {
-                assert_eq!(status.phase, ClusterPhase::Running);
-                assert_eq!(status.installed_nodes, status.nodes);
-            }
-            self.cluster.status = Some(status);
-        }
-        for write in plan.writes {
-            self.act(&write);
-        }
+        let mut memory = std::mem::take(&mut self.memory);
+        memory.retain_refused(&plan.writes);
+        carry_out(plan, &mut memory, self);
+        memory.forgets_refusal(has_writes, self.now);
+        self.memory = memory;
+        true
     }
 
     fn act(&mut self, write: &Write) {

@@ -119,7 +119,7 @@ impl<'a> Walk<'a> {
         }
         let run = task.hook_run(scene, attempt)?;
         let run_name = run.metadata.name.as_ref();
-        let refusal = run_name.and_then(|name| scene.world.refused.get(name));
+        let refusal = run_name.and_then(|name| scene.world.memory.refused.get(name));
         self.busy.insert(uid.clone());
         self.free_slots -= 1;
         let trial = Trial {

@@ -175,7 +175,7 @@ impl<'a> Hooks<'a> {
         };
         let deletion = || Rehearsal::of_deletion(target.attempt(), &PodRef::of(pod));
         let rehearsal = start.rehearsal.or_else(|| start.deletes.then(deletion));
-        let failures = &self.world.failures;
+        let failures = &self.world.memory.failures;
         let rehearsed = rehearsal.as_ref().and_then(|it| failures.of(it.attempt));
         let write = Write::create_run(run, rehearsal);
         let refusal = write.attempt().and_then(|it| failures.of(it)).or(rehearsed);

@@ -50,7 +50,7 @@ impl<'a> PodNames<'a> {
         Self {
             workload,
             world,
-            taken: pods.chain(world.taken.iter().map(String::as_str)).collect(),
+            taken: pods.chain(world.memory.taken.iter().map(String::as_str)).collect(),
             used: HashSet::new(),
             newest: versions.max().unwrap_or(0),
             next: 0,

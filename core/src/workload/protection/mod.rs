@@ -16,7 +16,7 @@ mod status;
 mod vacated;
 
 pub use node_going::{delays_removal, is_request_outdated, move_off_nodes};
-pub use players::{EndedMatch, Ending, GuardedPlayers, ended_in_spite_of_the_guard};
+pub use players::{EndedMatch, Ending, ended_in_spite_of_the_guard};
 pub use status::{status, verdict};
 pub use vacated::Vacated;
 
@@ -68,7 +68,7 @@ fn set_up(workload: &Workload, world: &World, own: &[&Pod]) -> Guarding {
     }
     let mut guarding = keep_in_force(workload, world);
     guarding.patch = patch;
-    if matches!(world.guard, Some(GuardState::InForce { .. })) {
+    if matches!(world.memory.guard, Some(GuardState::InForce { .. })) {
         let unlabeled = unlabeled(workload, own);
         let label = || Some(workload.uid.clone());
         guarding.writes.extend(unlabeled.map(|pod| set_guard(workload, pod, label())));
@@ -79,12 +79,12 @@ fn set_up(workload: &Workload, world: &World, own: &[&Pod]) -> Guarding {
 /// Creates the budget, or restores it if another client may have changed it, and checks again whether the guard is in
 /// force.
 pub fn keep_in_force(workload: &Workload, world: &World) -> Guarding {
-    let due = world.guard.as_ref().map(GuardState::due);
+    let due = world.memory.guard.as_ref().map(GuardState::due);
     if let Some(due) = due.filter(|due| *due > world.now) {
         return Guarding { wake: Some(due), ..Guarding::default() };
     }
     let budget = budget(workload);
-    let write = match world.guard {
+    let write = match world.memory.guard {
         Some(GuardState::InForce { .. } | GuardState::NotInForce { .. }) => {
             Write::probe_guard(budget.name)
         }
@@ -104,7 +104,7 @@ pub fn take_down(workload: &Workload, world: &World, own: &[&Pod]) -> Guarding {
     if !writes.is_empty() || !workload.guard_marks.has_finalizer() {
         return Guarding { writes, ..Guarding::default() };
     }
-    match world.guard {
+    match world.memory.guard {
         Some(GuardState::NoBudget { .. }) => {
             Guarding { patch: Some(without_marks(workload)), ..Guarding::default() }
         }

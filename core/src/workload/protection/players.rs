@@ -7,19 +7,8 @@ use crate::guard::may_have_players;
 use crate::observed::{Disruption, Pod};
 use crate::text::counted;
 use crate::workload::spec::guarded::Guarded;
-use crate::workload::world::World;
+use crate::workload::world::{GuardedPlayers, Player, World};
 use crate::write::Event;
-
-/// The guarded pods of a workload that may have players, as seen in one world, by uid.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct GuardedPlayers(BTreeMap<String, Player>);
-
-#[derive(Clone, Debug, PartialEq)]
-struct Player {
-    pod: String,
-    /// Whether a user has released it.
-    released: bool,
-}
 
 /// A guarded pod that ended before its hook allowed it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -109,11 +98,6 @@ impl GuardedPlayers {
             EndedMatch { pod: player.pod.clone(), by }
         };
         ended.map(ending).collect()
-    }
-
-    /// Forgets a pod that the operator itself deletes.
-    pub fn forget(&mut self, uid: &str) {
-        self.0.remove(uid);
     }
 }
 

@@ -4,13 +4,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::api::names::HookPoint;
 use crate::api::{ProtectionStatus, Reason, WaitingPod};
-use crate::observed::Pod;
+use crate::observed::{OtherBudget, Pod};
 use crate::text::counted;
 use crate::workload::hooks::Awaited;
 use crate::workload::protection::budget::budget;
 use crate::workload::protection::unlabeled;
 use crate::workload::spec::Workload;
-use crate::workload::world::{GuardState, OtherBudget, World};
+use crate::workload::world::{GuardState, World};
 use crate::write::Attempt;
 
 /// Whether the pods of a workload are guarded, as in the condition Guarded.
@@ -35,7 +35,7 @@ pub fn verdict(workload: &Workload, world: &World, own: &[&Pod]) -> Option<Verdi
     let (holds, reason, message) = if workload.hooks.hook(HookPoint::PreDelete).is_none() {
         without_hook(workload, guarded)
     } else {
-        match &world.guard {
+        match &world.memory.guard {
             Some(GuardState::InForce { others, .. }) => in_force(workload, own, guarded, others),
             Some(GuardState::NotInForce { message, .. }) => {
                 (false, Reason::GuardNotInForce, message.clone())
@@ -51,7 +51,7 @@ pub fn verdict(workload: &Workload, world: &World, own: &[&Pod]) -> Option<Verdi
 
 /// What is wrong with a guard that should be removed, or that is not available in this cluster.
 fn problem(workload: &Workload, world: &World) -> Option<Verdict> {
-    let (reason, message) = if let Some(refusal) = world.failures.of(Attempt::DeleteBudget) {
+    let (reason, message) = if let Some(refusal) = world.memory.failures.of(Attempt::DeleteBudget) {
         let name = budget(workload).name;
         let message = format!(
             "PodDisruptionBudget {name} still refuses evictions, because it cannot be deleted: {refusal}"

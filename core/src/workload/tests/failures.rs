@@ -34,7 +34,7 @@ fn a_failed_creation_is_no_longer_reported_when_the_pod_is_not_wanted_anymore() 
 fn failure_condition(story: &Story, attempts: &[Attempt]) -> Option<(String, String)> {
     let mut world = story.world.clone();
     for attempt in attempts {
-        world.failures.record(*attempt, "refused".into(), world.now);
+        world.memory.failures.record(*attempt, "refused".into(), world.now);
     }
     let plan = story.object.plan(&world).expect("plan");
     let status = plan.status.unwrap_or_else(|| story.status());
@@ -204,7 +204,7 @@ fn a_long_message_of_a_condition_is_cut() {
     story.settle();
     story.user(json!({"replicas": 3}));
     let now = story.world.now;
-    story.world.failures.record(Attempt::CreatePod, "x".repeat(1 << 20), now);
+    story.world.memory.failures.record(Attempt::CreatePod, "x".repeat(1 << 20), now);
     let status = story.plan().status.expect("a status");
     let shown = status.conditions.iter().filter(|it| it.message.contains("xxx"));
     assert!(shown.count() > 0, "{:?}", status.conditions);

@@ -353,7 +353,7 @@ fn a_revision_avoids_a_name_that_another_object_has() {
     let Change::CreateRevision(first) = first.change() else {
         panic!("the revision is created first");
     };
-    story.world.taken.insert(first.name.clone());
+    story.world.memory.taken.insert(first.name.clone());
     story.settle();
     let status = story.status();
     assert_eq!(status.collision_count, 1);

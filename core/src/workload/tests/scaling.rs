@@ -246,7 +246,7 @@ fn an_orphan_of_a_new_revision_does_not_prove_that_the_revision_is_accepted() {
     let mut story = story(2, json!({"updateStrategy": {"paused": true}}));
     story.settle().image("v2").settle();
     let update = story.status().update_revision;
-    story.world.verdicts.clear();
+    story.world.memory.verdicts.clear();
     story.done.clear();
     let name = story.names()[0].clone();
     story.edit_pod(&name, |pod| {

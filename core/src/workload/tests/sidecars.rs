@@ -108,7 +108,7 @@ fn the_dry_run_checks_the_template_together_with_its_sidecars() {
     story.settle();
     // The next pods get a new image of the sidecar as well as of the game.
     story.world.sidecars = vec![log_set("log:2")];
-    story.world.verdicts.clear();
+    story.world.memory.verdicts.clear();
     story.dry_run_refusal = Some("no such image".to_owned());
     let before: Vec<String> = story.world.pods.iter().map(|pod| pod.uid.clone()).collect();
     story.image("v3").settle();

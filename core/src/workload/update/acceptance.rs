@@ -90,7 +90,7 @@ fn look_up(scene: &Scene) -> Acceptance {
     if has_created_pod {
         return Acceptance::Accepted;
     }
-    match scene.world.verdicts.get(&update.name) {
+    match scene.world.memory.verdicts.get(&update.name) {
         Some(Verdict::Accepted) => Acceptance::Accepted,
         Some(Verdict::Refused { replacement: Replacement::Awaited(_), .. }) => {
             Acceptance::OnTrial { has_room: true }

@@ -28,7 +28,7 @@ impl<'a> Held<'a> {
         world: &World,
     ) -> Self {
         let is_not_due = |it: &Backoff| it.due() > world.now;
-        let Some(backoff) = world.backoff.filter(is_not_due) else {
+        let Some(backoff) = world.memory.backoff.filter(is_not_due) else {
             return Self::default();
         };
         let ended = own.iter().filter(|pod| !pod.terminating && pod.ended_at_once.is_some());

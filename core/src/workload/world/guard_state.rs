@@ -2,10 +2,9 @@
 //! watch shows that, but a dry run of the budget's deletion does: the policy must refuse it. A policy is in force about
 //! a second after it is created, and may be deleted at any time, so the dry run is repeated.
 
-use std::collections::BTreeMap;
-
 use jiff::{SignedDuration, Timestamp};
-use kube::core::{Selector, SelectorExt};
+
+use crate::observed::OtherBudget;
 
 /// How long a response is valid.
 const VALIDITY: SignedDuration = SignedDuration::from_secs(300);
@@ -37,23 +36,6 @@ pub enum GuardState {
         /// keep growing while the budget cannot be created.
         times: u32,
     },
-}
-
-/// A PodDisruptionBudget of another client. If two budgets select a pod, the API server answers its eviction with an
-/// error, instead of asking the client to try again.
-#[derive(Clone, Debug, PartialEq)]
-pub struct OtherBudget {
-    /// Its name.
-    pub name: String,
-    /// The pods that it selects.
-    pub selector: Selector,
-}
-
-impl OtherBudget {
-    /// Whether it selects a pod with these labels.
-    pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
-        self.selector.matches(labels)
-    }
 }
 
 impl GuardState {

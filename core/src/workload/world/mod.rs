@@ -2,11 +2,15 @@
 
 mod backoff;
 mod guard_state;
+mod memory;
+mod players;
 mod refused_change;
 mod verdict;
 
 pub use backoff::Backoff;
-pub use guard_state::{GuardState, OtherBudget};
+pub use guard_state::GuardState;
+pub use memory::{Memory, Tally};
+pub use players::{GuardedPlayers, Player};
 pub use refused_change::RefusedChange;
 pub use verdict::{Replacement, Verdict};
 
@@ -18,7 +22,6 @@ use jiff::Timestamp;
 use crate::api::{HookRun, HookTemplate, JsonText};
 use crate::observed::{Claim, LostNode, OldKubelet, Pod, RevisionName, Taint};
 use crate::sidecar_set::{Sidecars, UnreadableSet};
-use crate::workload::decision::Failures;
 
 /// Everything observed about one workload at one moment. The workload itself is a separate argument,
 /// because its kind decides which planner is used.
@@ -51,22 +54,12 @@ pub struct World {
     pub sidecars: Vec<Arc<Sidecars>>,
     /// Those that reach it as well, but cannot be decoded.
     pub unreadable_sidecars: Vec<Arc<UnreadableSet>>,
-    /// Whether the API server accepts pods of a revision, by the revision's name.
-    pub verdicts: BTreeMap<String, Verdict>,
-    /// Names of pods and revisions that turned out to belong to other objects.
-    pub taken: BTreeSet<String>,
-    /// The kinds of action that the API server refused last time.
-    pub failures: Failures,
-    /// The changes that the API server refused for single pods, by the pod's uid.
-    pub refused_changes: BTreeMap<String, RefusedChange>,
-    /// The backoff for the replacement of pods that ended as soon as they were started.
-    pub backoff: Option<Backoff>,
+    /// What the API server said about earlier writes.
+    pub memory: Memory,
     /// PriorityClass of new guarded pods whose template specifies none.
     pub priority_class: Option<Arc<str>>,
     /// Whether pods may be guarded. They may not if the chart was installed without the policy that guards them.
     pub guards_pods: bool,
-    /// What is known about the policy and the budget that guard the workload's pods; None if nothing is known.
-    pub guard: Option<GuardState>,
 }
 
 /// A ControllerRevision of the workload.

@@ -36,13 +36,12 @@ impl RefusedChange {
 
 impl World {
     /// The change of a pod that is not tried at present, because it was refused a moment ago.
-    pub fn refused_change(&self, pod: &Pod) -> Option<&RefusedChange> {
-        let refused = self.refused_changes.get(&pod.uid);
-        refused.filter(|it| it.again_at > self.now)
+    pub fn refused_change(&self, pod: &Pod) -> Option<RefusedChange> {
+        self.memory.rehearsals.refused(&pod.uid, self.now)
     }
 
     /// The same, if it led to this goal.
-    pub fn refused_change_to(&self, pod: &Pod, goal: &str) -> Option<&RefusedChange> {
+    pub fn refused_change_to(&self, pod: &Pod, goal: &str) -> Option<RefusedChange> {
         self.refused_change(pod).filter(|it| it.goal == goal)
     }
 }

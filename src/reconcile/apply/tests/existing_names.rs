@@ -10,7 +10,7 @@ async fn an_ordinal_whose_pod_name_is_taken_does_not_delay_the_others() {
     });
     harness.target.owner.kind = Kind::GameStatefulSet;
     let report = harness.carry_out(plan(vec![create(0)])).await;
-    assert!(matches!(report.outcome, ApplyOutcome::Failed { .. }));
+    assert!(matches!(report.outcome, Outcome::Failed { .. }));
     let mut harness = accepting_from_now_on(harness);
     harness.carry_out(plan((0..100).map(create).collect())).await;
     assert_eq!(created(&harness), 100);
@@ -28,7 +28,7 @@ async fn the_cache_must_show_an_existing_pod_of_the_workload_before_the_next_pla
         _ => accepting(request, 0),
     });
     let report = harness.carry_out(plan(vec![create(1)])).await;
-    assert!(matches!(report.outcome, ApplyOutcome::Conflict(_)));
+    assert!(matches!(report.outcome, Outcome::Conflict(_)));
     let writes = harness.writes.lock().unwrap();
     assert_eq!(*writes, [Written::Version(Kind::Pod, 99)]);
 }
@@ -40,7 +40,7 @@ async fn a_name_that_another_owner_has_taken_is_remembered() {
         _ => accepting(request, 0),
     });
     let report = harness.carry_out(plan(vec![create(1)])).await;
-    assert!(matches!(report.outcome, ApplyOutcome::Conflict(_)));
+    assert!(matches!(report.outcome, Outcome::Conflict(_)));
     assert_eq!(harness.memory.taken.len(), 1);
 }
 
@@ -68,7 +68,7 @@ async fn a_run_of_a_deleted_workload_is_deleted_and_a_users_run_is_kept() {
         _ => accepting(request, 0),
     });
     let report = harness.carry_out(create()).await;
-    assert!(matches!(report.outcome, ApplyOutcome::Conflict(_)), "{report:?}");
+    assert!(matches!(report.outcome, Outcome::Conflict(_)), "{report:?}");
     assert!(harness.sent().contains(&format!("DELETE {RUN}")));
 
     let mut harness = Harness::new(|request, _| match request.split_once(' ') {
@@ -77,16 +77,6 @@ async fn a_run_of_a_deleted_workload_is_deleted_and_a_users_run_is_kept() {
         _ => accepting(request, 0),
     });
     let report = harness.carry_out(create()).await;
-    assert!(matches!(report.outcome, ApplyOutcome::Failed { .. }), "{report:?}");
+    assert!(matches!(report.outcome, Outcome::Failed { .. }), "{report:?}");
     assert!(!harness.sent().contains(&format!("DELETE {RUN}")));
-}
-
-#[test]
-fn few_taken_names_are_remembered() {
-    let mut memory = Memory::default();
-    for number in 0..10 * MAX_TAKEN {
-        memory.record_taken([format!("game-{number}")].into());
-        assert!(memory.taken.len() <= MAX_TAKEN);
-        assert!(memory.taken.contains(&format!("game-{number}")));
-    }
 }

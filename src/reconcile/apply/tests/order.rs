@@ -12,7 +12,7 @@ async fn gates_are_opened_before_the_status_is_written_and_other_actions_follow(
             ..plan(vec![create(1), Write::open_gate(pod("a"))])
         })
         .await;
-    assert_eq!(report.outcome, ApplyOutcome::Done);
+    assert_eq!(report.outcome, Outcome::Done);
     let expected = [
         "PATCH /api/v1/pods/a/status".to_owned(),
         // The success of this write proves that the workload is unchanged, so no GET is needed.
@@ -51,10 +51,10 @@ async fn the_gates_of_new_pods_are_opened_immediately() {
         })
     };
     let report = harness.carry_out(plan(vec![create_with_gate(1)])).await;
-    assert_eq!(report.outcome, ApplyOutcome::Done);
+    assert_eq!(report.outcome, Outcome::Done);
     assert_eq!(harness.sent()[1..], ["POST /api/v1/pods", "PATCH /api/v1/pods/lobby-1/status"]);
     let report = harness.carry_out(plan((0..1_000).map(create_with_gate).collect())).await;
-    assert_eq!(report.outcome, ApplyOutcome::Done);
+    assert_eq!(report.outcome, Outcome::Done);
     let sent = harness.sent();
     let opened = sent.iter().filter(|it| it.starts_with("PATCH")).count();
     assert_eq!(opened, 1_000);

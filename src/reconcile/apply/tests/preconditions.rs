@@ -35,7 +35,7 @@ async fn a_conflict_on_a_pod_delays_no_other_pod() {
         _ => accepting(request, count),
     });
     let report = harness.carry_out(plan(vec![delete("a"), delete("b")])).await;
-    assert_eq!(report.outcome, ApplyOutcome::Conflict("m".into()));
+    assert_eq!(report.outcome, Outcome::Conflict("m".into()));
     assert_eq!(*harness.writes.lock().unwrap(), [deleted("b")]);
 }
 
@@ -46,7 +46,7 @@ async fn the_deletion_of_a_deleted_pod_succeeds() {
         _ => accepting(request, 0),
     });
     let report = harness.carry_out(plan(vec![delete("a")])).await;
-    assert_eq!(report.outcome, ApplyOutcome::Done);
+    assert_eq!(report.outcome, Outcome::Done);
     let writes = harness.writes.lock().unwrap();
     assert_eq!(*writes, [deleted("a")]);
 }

@@ -10,7 +10,7 @@ async fn a_refused_pod_stops_creations_at_its_revision_and_the_next_plan_tries_o
     });
     let creations = || plan((0..1_000).map(create).collect());
     let report = harness.carry_out(creations()).await;
-    let refused = ApplyOutcome::Failed { message: "exceeded quota".into(), after: None };
+    let refused = Outcome::Failed { message: "exceeded quota".into(), after: None };
     assert_eq!(report.outcome, refused);
     assert!(harness.sent().len() <= 65);
     let failures = &harness.memory.failures;
@@ -32,7 +32,7 @@ async fn a_refused_pod_delays_only_its_own_revision() {
     let creations = || plan((0..100).map(create).chain((100..200).map(other)).collect());
     let mut harness = accepting_from_now_on(harness);
     let report = harness.carry_out(creations()).await;
-    assert_eq!(report.outcome, ApplyOutcome::Unfinished);
+    assert_eq!(report.outcome, Outcome::Unfinished);
     let expected = "a dry run of one pod, that pod, and all pods of the other revision";
     assert_eq!(created(&harness), 102, "{expected}");
     harness.carry_out(creations()).await;
@@ -93,7 +93,7 @@ async fn a_hook_run_without_its_crd_is_refused() {
     let report = harness.carry_out(plan(vec![Write::create_run(run, None)])).await;
     let message = "HookRuns cannot be created; install the CRD hookruns.tkex.tencent.com from the chart: \
                    404 page not found";
-    let refused = ApplyOutcome::Failed { message: message.into(), after: None };
+    let refused = Outcome::Failed { message: message.into(), after: None };
     assert_eq!(report.outcome, refused);
     let failures = &harness.memory.failures;
     assert_eq!(failures.of(Attempt::StartUpdateHook), Some(message));
@@ -122,7 +122,7 @@ async fn the_servers_retry_after_is_returned() {
         _ => accepting(request, 0),
     });
     let report = harness.carry_out(plan(vec![create(1)])).await;
-    let ApplyOutcome::Failed { after, .. } = report.outcome else {
+    let Outcome::Failed { after, .. } = report.outcome else {
         panic!("{report:?}");
     };
     assert_eq!(after, Some(Duration::from_secs(7)));
@@ -138,7 +138,7 @@ async fn the_cache_must_catch_up_after_a_write_without_a_response() {
         _ => accepting(request, 0),
     });
     let report = harness.carry_out(plan(vec![create(1)])).await;
-    assert!(matches!(report.outcome, ApplyOutcome::Failed { .. }), "{report:?}");
+    assert!(matches!(report.outcome, Outcome::Failed { .. }), "{report:?}");
     let writes = harness.writes.lock().unwrap();
     assert_eq!(*writes, [Written::Unknown(Kind::Pod)]);
 }
@@ -172,7 +172,7 @@ async fn the_hook_of_a_deleted_workload_runs_in_a_terminating_namespace() {
     });
     harness.target.deleting = true;
     let report = harness.carry_out(start_hook()).await;
-    assert_eq!(report.outcome, ApplyOutcome::Done);
+    assert_eq!(report.outcome, Outcome::Done);
     let kept = std::mem::take(&mut *harness.unstored.lock().unwrap());
     assert_eq!(kept.len(), 1);
     assert_eq!(kept[0].metadata.name.as_deref(), Some("run"));
@@ -182,7 +182,7 @@ async fn the_hook_of_a_deleted_workload_runs_in_a_terminating_namespace() {
 async fn a_workload_that_is_not_being_deleted_starts_no_hook_in_a_terminating_namespace() {
     let mut harness = Harness::new(in_terminating_namespace);
     let report = harness.carry_out(start_hook()).await;
-    assert!(matches!(report.outcome, ApplyOutcome::Failed { .. }));
+    assert!(matches!(report.outcome, Outcome::Failed { .. }));
     assert!(harness.unstored.lock().unwrap().is_empty());
 }
 
@@ -205,7 +205,7 @@ async fn a_budget_that_cannot_be_created_is_tried_again_with_growing_pauses() {
     let mut pauses = Vec::new();
     for _ in 0..3 {
         let report = harness.carry_out(apply()).await;
-        assert_eq!(report.outcome, ApplyOutcome::Unfinished, "not a failure");
+        assert_eq!(report.outcome, Outcome::Unfinished, "not a failure");
         let Some(GuardState::NotInForce { message, at, .. }) = &harness.memory.guard else {
             panic!("{:?}", harness.memory.guard);
         };
@@ -252,7 +252,7 @@ async fn a_pod_that_is_not_stored_as_asked_is_deleted_and_the_next_one_is_only_t
     let mut harness = Harness::new(relabeling);
     harness.target.owner.selector_keys = vec!["app".to_owned()];
     let report = harness.carry_out(plan(vec![create_labeled()])).await;
-    let ApplyOutcome::Failed { message, .. } = report.outcome else {
+    let Outcome::Failed { message, .. } = report.outcome else {
         panic!("{report:?}");
     };
     assert!(message.contains("it was stored with metadata.labels[app] \"mesh\""), "{message}");
@@ -294,7 +294,7 @@ async fn pods_are_created_although_dry_runs_are_slow() {
     let mut harness = Harness::with_slow_method(Method::POST, slow, accepting);
     let creations = (0..3).map(|n| create_at(n, "lobby-3")).collect();
     let report = harness.carry_out(plan(creations)).await;
-    assert_eq!(report.outcome, ApplyOutcome::Done);
+    assert_eq!(report.outcome, Outcome::Done);
     assert_eq!(created(&harness), 4, "one dry run");
 }
 
@@ -313,8 +313,8 @@ async fn a_hook_that_was_refused_starts_although_dry_runs_are_slow() {
         harness.target.read_at = Instant::now();
         outcomes.push(harness.carry_out(plan(vec![hook()])).await.outcome);
     }
-    assert!(matches!(outcomes[0], ApplyOutcome::Failed { .. }), "{outcomes:?}");
-    assert_eq!(outcomes[1..], [ApplyOutcome::Unfinished, ApplyOutcome::Done]);
+    assert!(matches!(outcomes[0], Outcome::Failed { .. }), "{outcomes:?}");
+    assert_eq!(outcomes[1..], [Outcome::Unfinished, Outcome::Done]);
     let posts = harness.sent().iter().filter(|it| it.starts_with("POST")).count();
     assert_eq!(posts, 3, "the refused one, the dry run, and the hook");
 }
@@ -353,17 +353,17 @@ async fn a_write_that_is_undone_each_time_is_not_made_without_end() {
         plan(vec![Write::label_pod(&running("lobby-1"), labels)])
     };
     for _ in 0..4 {
-        assert_eq!(harness.carry_out(label()).await.outcome, ApplyOutcome::Done);
+        assert_eq!(harness.carry_out(label()).await.outcome, Outcome::Done);
     }
     for _ in 0..20 {
         let report = harness.carry_out(label()).await;
-        assert!(matches!(report.outcome, ApplyOutcome::Failed { .. }), "{report:?}");
+        assert!(matches!(report.outcome, Outcome::Failed { .. }), "{report:?}");
     }
     assert_eq!(harness.sent().len(), 4);
     let message = harness.memory.failures.of(Attempt::MarkPod).expect("a failure");
     assert!(message.contains("undoes what the operator writes"), "{message}");
     tokio::time::advance(Duration::from_secs(10)).await;
-    assert_eq!(harness.carry_out(label()).await.outcome, ApplyOutcome::Done);
+    assert_eq!(harness.carry_out(label()).await.outcome, Outcome::Done);
     assert_eq!(harness.memory.failures.of(Attempt::MarkPod), None);
 }
 

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 
 use super::*;
+use gamekeeper_core::workload::RefusedChange;
 use gamekeeper_core::write::{Change, Rehearsal};
 
 /// A write that closes the gate of pod lobby-1, changes its image and then its resources.
@@ -24,6 +25,12 @@ fn patches(harness: &Harness) -> Vec<String> {
     harness.sent().into_iter().filter(|it| it.starts_with("PATCH")).collect()
 }
 
+/// What is remembered about the refused change of the pod.
+fn refusal(harness: &Harness) -> RefusedChange {
+    let refused = harness.memory.rehearsals.refused("uid-lobby-1", Timestamp::now());
+    refused.expect("a refusal")
+}
+
 const CHANGE: &str = "PATCH /api/v1/pods/lobby-1";
 const RESIZE: &str = "PATCH /api/v1/pods/lobby-1/resize";
 const GATE: &str = "PATCH /api/v1/pods/lobby-1/status";
@@ -32,7 +39,7 @@ const GATE: &str = "PATCH /api/v1/pods/lobby-1/status";
 async fn a_gate_is_closed_after_dry_runs_of_all_that_follows() {
     let mut harness = Harness::new(accepting);
     let report = harness.carry_out(plan(vec![change_and_resize()])).await;
-    assert_eq!(report.outcome, ApplyOutcome::Done);
+    assert_eq!(report.outcome, Outcome::Done);
     assert_eq!(patches(&harness), [CHANGE, RESIZE, GATE, CHANGE]);
     harness.carry_out(plan(vec![change_and_resize()])).await;
     assert_eq!(patches(&harness), [GATE, CHANGE], "the dry runs have succeeded a moment ago");
@@ -52,10 +59,9 @@ async fn a_gate_stays_open_if_a_dry_run_is_refused_and_the_pod_is_not_tried_at_o
             },
         });
         let report = harness.carry_out(plan(vec![change_and_resize()])).await;
-        assert!(matches!(report.outcome, ApplyOutcome::Failed { .. }), "{report:?}");
+        assert!(matches!(report.outcome, Outcome::Failed { .. }), "{report:?}");
         assert!(!patches(&harness).contains(&GATE.to_owned()));
-        let all = harness.memory.rehearsals.refused(Timestamp::now());
-        let refusal = &all["uid-lobby-1"];
+        let refusal = refusal(&harness);
         assert_eq!((&*refusal.goal, &*refusal.message), ("lobby-2", "not on this pod"));
         assert_eq!(harness.memory.failures.of(Attempt::ChangePod), Some("not on this pod"));
     }
@@ -70,8 +76,7 @@ async fn a_change_that_is_refused_after_the_gate_was_closed_is_remembered() {
     });
     harness.carry_out(plan(vec![change_and_resize()])).await;
     assert_eq!(patches(&harness), [CHANGE, RESIZE, GATE, CHANGE]);
-    let all = harness.memory.rehearsals.refused(Timestamp::now());
-    assert_eq!(all["uid-lobby-1"].goal, "lobby-2");
+    assert_eq!(refusal(&harness).goal, "lobby-2");
 }
 
 /// The proof, which is valid for half a second, expires meanwhile.
@@ -79,7 +84,7 @@ async fn a_change_that_is_refused_after_the_gate_was_closed_is_remembered() {
 async fn a_gate_is_closed_although_dry_runs_are_slow() {
     let slow = Duration::from_millis(600);
     let mut harness = Harness::with_slow_method(Method::PATCH, slow, accepting);
-    for expected in [ApplyOutcome::Unfinished, ApplyOutcome::Done] {
+    for expected in [Outcome::Unfinished, Outcome::Done] {
         harness.target.read_at = Instant::now();
         let report = harness.carry_out(plan(vec![change_and_resize()])).await;
         assert_eq!(report.outcome, expected);
@@ -114,5 +119,5 @@ async fn a_refusal_of_dry_runs_as_such_refuses_nothing() {
         _ => accepting(line, count),
     });
     let report = harness.carry_out(plan(vec![change_and_resize()])).await;
-    assert_eq!(report.outcome, ApplyOutcome::Done);
+    assert_eq!(report.outcome, Outcome::Done);
 }

@@ -17,7 +17,7 @@ async fn no_pod_is_created_or_deleted_if_the_workload_has_changed() {
     for script in changed {
         let mut harness = Harness::new(script);
         let report = harness.carry_out(plan(vec![delete("a"), create(1)])).await;
-        assert!(matches!(report.outcome, ApplyOutcome::Conflict(_)));
+        assert!(matches!(report.outcome, Outcome::Conflict(_)));
         assert_eq!(harness.sent(), [format!("GET {WORKLOAD}")]);
     }
 }
@@ -27,7 +27,7 @@ async fn a_patch_that_changes_the_generation_ends_the_plan() {
     let mut harness = Harness::new(|_, _| (200, object("u", 4, 11)));
     let patch = WorkloadPatch { paused: Some(true), ..WorkloadPatch::default() };
     let report = harness.carry_out(plan(vec![create(1), Write::patch_workload(patch)])).await;
-    assert!(matches!(report.outcome, ApplyOutcome::Conflict(_)));
+    assert!(matches!(report.outcome, Outcome::Conflict(_)));
     assert_eq!(harness.sent(), [format!("PATCH {WORKLOAD}")]);
 }
 
@@ -35,7 +35,7 @@ async fn a_patch_that_changes_the_generation_ends_the_plan() {
 async fn actions_that_depend_on_pods_stop_after_half_a_second() {
     let mut harness = Harness::new(accepting);
     let report = harness.carry_out(plan((0..1_000).map(replace).collect())).await;
-    assert_eq!(report.outcome, ApplyOutcome::Unfinished);
+    assert_eq!(report.outcome, Outcome::Unfinished);
     let sent = harness.sent().len();
     assert!((200..500).contains(&sent), "{sent}");
 }
@@ -44,7 +44,7 @@ async fn actions_that_depend_on_pods_stop_after_half_a_second() {
 async fn creations_continue_while_the_proof_is_renewed() {
     let mut harness = Harness::new(accepting);
     let report = harness.carry_out(plan((0..1_000).map(create).collect())).await;
-    assert_eq!(report.outcome, ApplyOutcome::Done);
+    assert_eq!(report.outcome, Outcome::Done);
     let sent = harness.sent();
     let proofs = sent.iter().filter(|it| it.starts_with("GET")).count();
     assert!((3..10).contains(&proofs), "{proofs}");
@@ -71,7 +71,7 @@ async fn a_proof_is_renewed_only_while_actions_wait_for_it() {
 async fn creations_wait_for_a_slow_proof() {
     let mut harness = Harness::with_slow_gets(Duration::from_millis(450), accepting);
     let report = harness.carry_out(plan((0..500).map(create).collect())).await;
-    assert_eq!(report.outcome, ApplyOutcome::Done);
+    assert_eq!(report.outcome, Outcome::Done);
     let sent = harness.sent();
     assert_eq!(sent.iter().filter(|it| it.starts_with("POST")).count(), 500, "{sent:#?}");
 }
@@ -80,7 +80,7 @@ async fn creations_wait_for_a_slow_proof() {
 async fn the_first_late_proof_is_not_accepted() {
     let mut harness = Harness::with_slow_gets(Duration::from_millis(700), accepting);
     let report = harness.carry_out(plan(vec![delete("a")])).await;
-    assert_eq!(report.outcome, ApplyOutcome::Unfinished);
+    assert_eq!(report.outcome, Outcome::Unfinished);
     assert_eq!(harness.sent(), [format!("GET {WORKLOAD}")]);
 }
 
@@ -95,7 +95,7 @@ async fn all_actions_are_done_eventually_with_a_slow_api_server() {
                 harness.carry_out(plan(remaining.iter().copied().map(replace).collect())).await;
             let sent = harness.sent();
             remaining.retain(|n| !sent.contains(&format!("DELETE /api/v1/pods/lobby-{n}")));
-            if report.outcome == ApplyOutcome::Done {
+            if report.outcome == Outcome::Done {
                 break;
             }
         }
@@ -117,7 +117,7 @@ async fn actions_that_depend_on_pods_are_dropped_after_a_slow_status_write() {
             ..plan(vec![replace(1), create(1)])
         })
         .await;
-    assert_eq!(report.outcome, ApplyOutcome::Unfinished);
+    assert_eq!(report.outcome, Outcome::Unfinished);
     let sent = harness.sent();
     let expected = [
         format!("PUT {WORKLOAD}/status"),
@@ -134,7 +134,7 @@ async fn actions_that_depend_on_pods_are_dropped_after_the_first_slow_plan() {
         let mut harness = Harness::new(accepting);
         tokio::time::advance(Duration::from_secs_f64(seconds)).await;
         let report = harness.carry_out(plan(vec![replace(1), create(1)])).await;
-        assert_eq!(report.outcome, ApplyOutcome::Unfinished);
+        assert_eq!(report.outcome, Outcome::Unfinished);
         let expected = [format!("GET {WORKLOAD}"), "POST /api/v1/pods".to_owned()];
         assert_eq!(harness.sent(), expected);
     }
@@ -150,7 +150,7 @@ async fn all_actions_are_done_eventually_with_slow_plans() {
             tokio::time::advance(Duration::from_secs_f64(seconds)).await;
             harness.carry_out(plan(vec![replace(1)])).await.outcome
         };
-        while plan_slowly(&mut harness).await != ApplyOutcome::Done {
+        while plan_slowly(&mut harness).await != Outcome::Done {
             plans += 1;
             assert!(plans < 5, "plans of {seconds} s are never carried out");
         }
@@ -169,7 +169,7 @@ async fn creations_stop_when_the_workload_has_changed() {
         }
     });
     let report = harness.carry_out(plan((0..1_000).map(create).collect())).await;
-    assert_eq!(report.outcome, ApplyOutcome::Unfinished);
+    assert_eq!(report.outcome, Outcome::Unfinished);
     let sent = harness.sent().len();
     assert!((300..600).contains(&sent), "{sent}");
 }
@@ -188,7 +188,7 @@ async fn a_deleted_workload_adopts_no_orphan_and_gets_no_revision() {
             _ => accepting(request, 0),
         });
         let report = harness.carry_out(plan(vec![write])).await;
-        assert!(matches!(report.outcome, ApplyOutcome::Conflict(_)));
+        assert!(matches!(report.outcome, Outcome::Conflict(_)));
         assert_eq!(harness.sent(), [format!("GET {WORKLOAD}")]);
     }
 }
@@ -200,7 +200,7 @@ async fn no_guard_is_removed_if_the_workload_has_changed() {
     for write in [unguard, delete_budget] {
         let mut harness = Harness::new(|_, _| (200, object("u", 4, 11)));
         let report = harness.carry_out(plan(vec![write])).await;
-        assert!(matches!(report.outcome, ApplyOutcome::Conflict(_)));
+        assert!(matches!(report.outcome, Outcome::Conflict(_)));
         assert_eq!(harness.sent(), [format!("GET {WORKLOAD}")]);
     }
 }
@@ -221,5 +221,5 @@ async fn a_write_that_had_to_wait_for_too_long_is_left_to_the_next_plan() {
     let mut harness = Harness::new(accepting);
     harness.applier = Applier { requests, ..harness.applier.clone() };
     let report = harness.carry_out(plan(vec![replace(1)])).await;
-    assert_eq!(report.outcome, ApplyOutcome::Unfinished);
+    assert_eq!(report.outcome, Outcome::Unfinished);
 }

@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 use super::{delete_workload, guard_condition, guarded, has_finalizer, labeled};
 use crate::api::HookPhase;
 use crate::api::names::{GUARDED_LABEL, KEPT_HOOK_ANNOTATION, ORPHAN_FINALIZER};
+use crate::observed::OtherBudget;
+use crate::workload::GuardState;
 use crate::workload::tests::story::{Story, story};
-use crate::workload::{GuardState, OtherBudget};
 use crate::write::Attempt;
 use crate::write::{Change, Owned, Write};
 
@@ -151,7 +152,7 @@ fn a_removed_policy_is_noticed_and_a_removed_budget_is_restored() {
     (story.world.now, story.has_policy) = (due, false);
     story.settle();
     assert_eq!(guard_condition(&story), "GuardNotInForce");
-    (story.budget, story.world.guard) = (None, Some(GuardState::NoBudget { times: 0 }));
+    (story.budget, story.world.memory.guard) = (None, Some(GuardState::NoBudget { times: 0 }));
     story.has_policy = true;
     story.settle();
     assert!(story.budget.is_some());

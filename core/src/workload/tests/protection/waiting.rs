@@ -23,7 +23,7 @@ fn a_failed_hook_is_run_again_at_growing_intervals() {
         assert_eq!(story.hooks_end("", HookPhase::Failed), 1);
         // The guard has just been checked, so the next wake time is not that of another check.
         let at = story.world.now;
-        story.world.guard = Some(GuardState::InForce { at, others: Vec::new() });
+        story.world.memory.guard = Some(GuardState::InForce { at, others: Vec::new() });
         story.settle();
         let waiting = &story.status().protection.expect("status").waiting;
         assert_eq!(waiting[0].reason, WaitReason::HookNotSuccessful);

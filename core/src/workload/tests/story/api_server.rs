@@ -1,7 +1,68 @@
-//! The API server of a story: it carries out actions, or refuses them because their preconditions fail.
+//! The API server of a story: it makes writes, or refuses them because their preconditions fail.
 
 use super::*;
+use crate::observed::Kind;
 use crate::observed::time::rounded_down;
+use crate::simulated::{Made, Server, batch};
+
+impl<K: Planned + Serialize> Server for Story<K> {
+    type Status = K::Status;
+
+    fn now(&self) -> Timestamp {
+        self.world.now
+    }
+
+    fn kind(&self) -> Kind {
+        K::KIND.into()
+    }
+
+    fn generation(&self) -> Option<i64> {
+        self.object.meta().generation
+    }
+
+    fn write_status(&mut self, status: K::Status) {
+        assert_is_explained(status.as_ref());
+        *self.object.status_mut() = Some(status);
+    }
+
+    fn try_first(&mut self, write: &Write) -> Result<(), Refusal> {
+        match write.change() {
+            Change::CreatePod(new) => self.creation_refusal(new).map_or(Ok(()), Err),
+            _ => Ok(()),
+        }
+    }
+
+    fn rehearse(&mut self, write: &Write, rehearsal: &Rehearsal) -> Result<(), Refusal> {
+        let is_refused = self
+            .refuses_change
+            .as_ref()
+            .is_some_and(|refused| refused.step == Step::Rehearsal && refused.pod == rehearsal.pod);
+        self.refuse_if(is_refused, write, NOT_ON_THIS_POD)
+    }
+
+    fn make(&mut self, write: &Write) -> Result<Made, Refusal> {
+        self.done.push(write.clone());
+        if write.pod().is_some_and(|pod| !self.is_unchanged(pod)) {
+            self.refused.push(write.clone());
+            return Err(Refusal::Conflict("changed".to_owned()));
+        }
+        self.refuse_if(self.refuses_step(write), write, NOT_ON_THIS_POD)?;
+        let is_refused = self.refuses.is_some() && self.refuses == write.attempt();
+        self.refuse_if(is_refused, write, "not allowed")?;
+        self.store(write.change().clone())
+    }
+
+    fn other_budgets(&self) -> Vec<OtherBudget> {
+        self.other_budgets.clone()
+    }
+}
+
+/// Why a step of a pod is refused.
+const NOT_ON_THIS_POD: &str = "not on this pod";
+
+fn rejected(message: &str) -> Refusal {
+    Refusal::Rejected(message.to_owned())
+}
 
 impl<K: Planned + Serialize> Story<K> {
     pub(super) fn collect_garbage(&mut self) {
@@ -12,68 +73,49 @@ impl<K: Planned + Serialize> Story<K> {
             .retain(|_, claim| claim.owners.is_empty() || claim.owners.iter().any(exists));
     }
 
-    /// The message with which a full quota refuses an additional pod.
-    pub(super) fn quota_refusal(&self) -> Option<String> {
-        let pods = self.world.pods.len();
-        let quota = self.quota.filter(|quota| pods >= *quota)?;
-        Some(format!(
-            "exceeded quota: q, requested: pods=1, used: pods={pods}, limited: pods={quota}"
-        ))
+    fn refuse_if(&mut self, is_refused: bool, write: &Write, why: &str) -> Result<(), Refusal> {
+        if !is_refused {
+            return Ok(());
+        }
+        self.refused.push(write.clone());
+        Err(rejected(why))
     }
 
-    pub(super) fn record_verdict(
-        &mut self,
-        revision: String,
-        refusal: Option<String>,
-        refused: impl Fn(Option<&Verdict>, String, Timestamp) -> Verdict,
-    ) {
-        let before = self.world.verdicts.get(&revision);
-        let verdict = match refusal {
-            Some(message) => refused(before, message, self.world.now),
-            None => Verdict::Accepted,
-        };
-        self.world.verdicts.insert(revision, verdict);
+    /// The message with which a full quota refuses an additional pod.
+    fn quota_refusal(&self) -> Option<Refusal> {
+        let pods = self.world.pods.len();
+        let quota = self.quota.filter(|quota| pods >= *quota)?;
+        Some(Refusal::Rejected(format!(
+            "exceeded quota: q, requested: pods=1, used: pods={pods}, limited: pods={quota}"
+        )))
+    }
+
+    /// The dry run of a pod that is not created, to learn whether those of its revision are accepted.
+    fn try_to_create(&self) -> Result<(), Refusal> {
+        let refusal = || self.dry_run_refusal.as_deref().map(rejected);
+        self.quota_refusal().or_else(refusal).map_or(Ok(()), Err)
     }
 
     /// Why the API server refuses to create this pod.
-    fn creation_refusal(&self, new: &NewPod) -> Option<String> {
+    fn creation_refusal(&self, new: &NewPod) -> Option<Refusal> {
         let pod = new.pod.parse();
         let image = pod["spec"]["containers"][0]["image"].as_str();
         let is_refused = |it: &&(String, String)| image == Some(it.0.as_str());
         let refused = self.creation_refusal.as_ref().filter(is_refused);
-        self.quota_refusal().or_else(|| refused.map(|(_, message)| message.clone()))
+        self.quota_refusal().or_else(|| refused.map(|(_, message)| rejected(message)))
     }
 
+    /// Makes a single write.
     pub fn carry_out(&mut self, write: Write) {
-        self.done.push(write.clone());
+        let mut memory = std::mem::take(&mut self.world.memory);
+        // What the rest of a plan would depend on is no matter.
+        let _ = batch(vec![write], &mut memory, self);
+        self.world.memory = memory;
+    }
+
+    fn store(&mut self, change: Change) -> Result<Made, Refusal> {
         let (now, tick) = (self.world.now, self.tick());
-        if write.pod().is_some_and(|pod| !self.is_unchanged(pod)) {
-            self.refused.push(write);
-            return;
-        }
-        if let Some((attempt, goal)) = self.refused_goal(&write) {
-            self.refuse(attempt, "not on this pod");
-            let pod = self.refuses_change.as_ref().expect("a refused step").pod.clone();
-            let again_at = now + SignedDuration::from_secs(30);
-            let refused = RefusedChange {
-                goal,
-                message: "not on this pod".to_owned(),
-                again_at,
-                left_service: false,
-            };
-            self.world.refused_changes.insert(pod, refused);
-            self.refused.push(write);
-            return;
-        }
-        if let Some(attempt) = write.attempt() {
-            if self.refuses == Some(attempt) {
-                self.refuse(attempt, "not allowed");
-                self.refused.push(write);
-                return;
-            }
-            self.world.failures.retain(|it| it != attempt);
-        }
-        match write.change().clone() {
+        match change {
             Change::PatchWorkload(patch) => self.patch_workload(patch),
             Change::CreateRevision(NewRevision { name, number, data, .. }) => {
                 let RevisionData::Template(template) = data else {
@@ -109,34 +151,22 @@ impl<K: Planned + Serialize> Story<K> {
                 pod.controller = None;
                 (pod.marked_deleting, pod.waiting_since) = (false, None);
             }
-            Change::DryRun { revision, .. } => {
-                let refusal = self.quota_refusal().or_else(|| self.dry_run_refusal.clone());
-                self.record_verdict(revision, refusal, Verdict::dry_run_refused);
-            }
+            Change::DryRun { .. } => self.try_to_create()?,
             Change::CreatePod(new) => {
-                let refusal = self.creation_refusal(&new);
-                let revision = new.revision.clone();
-                self.record_verdict(revision, refusal.clone(), Verdict::creation_refused);
-                let World { failures, pods, .. } = &mut self.world;
-                match refusal {
-                    Some(message) => failures.record(Attempt::CreatePod, message, now),
-                    None => {
-                        let is_new = self.taken.insert(new.name.clone());
-                        assert!(is_new, "{} already exists", new.name);
-                        failures.retain(|attempt| attempt != Attempt::CreatePod);
-                        pods.push(Arc::new(created_pod(&new, now, tick)));
-                    }
+                if let Some(refusal) = self.creation_refusal(&new) {
+                    return Err(refusal);
                 }
+                let is_new = self.taken.insert(new.name.clone());
+                assert!(is_new, "{} already exists", new.name);
+                let pod = created_pod(&new, now, tick);
+                let made = Made { uid: pod.uid.clone(), version: pod.resource_version };
+                self.world.pods.push(Arc::new(pod));
+                return Ok(made);
             }
-            Change::DeletePod(deletion) => {
-                let verdicts = self.world.verdicts.values_mut();
-                verdicts.for_each(|verdict| verdict.pod_deleted(&deletion));
-                if self.slow_to_end {
-                    self.pod(&deletion.pod).expect("pod").terminating = true;
-                } else {
-                    self.remove_pod(&deletion.pod);
-                }
+            Change::DeletePod(deletion) if self.slow_to_end => {
+                self.pod(&deletion.pod).expect("pod").terminating = true;
             }
+            Change::DeletePod(deletion) => self.remove_pod(&deletion.pod),
             Change::ForceDeletePod(pod) => self.remove_pod(&pod),
             Change::SetMetadata { pod, labels, annotations } => {
                 let pod = self.pod(&pod).expect("pod");
@@ -153,18 +183,17 @@ impl<K: Planned + Serialize> Story<K> {
                 Owned::HookRun | Owned::Script => {
                     self.world.runs.retain(|run| run.metadata.uid.as_ref() != Some(&uid));
                 }
-                Owned::Budget => {
-                    self.budget = None;
-                    self.world.guard = Some(GuardState::NoBudget { times: 0 });
-                }
+                Owned::Budget => self.budget = None,
             },
-            Change::SetGate { pod, closed_for: Some(_), .. } => {
+            Change::SetGate { pod, closed_for, .. } => {
                 let pod = self.pod(&pod).expect("pod");
-                pod.gate = Gate::Closed(rounded_down(now));
-                pod.ready_since = None;
-            }
-            Change::SetGate { pod, closed_for: None, .. } => {
-                self.pod(&pod).expect("pod").gate = Gate::Open;
+                pod.gate = match closed_for {
+                    Some(_) => Gate::Closed(rounded_down(now)),
+                    None => Gate::Open,
+                };
+                pod.ready_since = pod.ready_since.filter(|_| pod.gate == Gate::Open);
+                let (uid, version) = (pod.uid.clone(), pod.resource_version);
+                return Ok(Made { uid, version });
             }
             Change::PatchInPlace(patch) => self.patch_pod(patch),
             Change::ResizePod { pod, resources, .. } => {
@@ -175,53 +204,42 @@ impl<K: Planned + Serialize> Story<K> {
                     container.resources = wanted.to_string().into();
                 }
             }
-            Change::ApplyBudget(budget) => {
-                self.budget = Some(budget.budget);
-                self.world.guard = Some(self.probed());
-            }
-            Change::ProbeGuard { .. } => {
-                let was_missing = matches!(self.world.guard, Some(GuardState::NotInForce { .. }));
-                let state = self.probed();
-                let is_back = was_missing && matches!(state, GuardState::InForce { .. });
-                self.world.guard = (!is_back).then_some(state);
-            }
+            Change::ApplyBudget(budget) => self.budget = Some(budget.budget),
+            // A probe is a dry run that deletes the budget.
+            Change::ProbeGuard { .. } => match (&self.budget, self.has_policy) {
+                (None, _) => return Err(Refusal::NotFound("no budget".to_owned())),
+                (Some(_), true) => {}
+                (Some(_), false) => return Err(rejected("no policy")),
+            },
         }
+        Ok(Made::default())
     }
 
     fn remove_pod(&mut self, pod: &PodRef) {
         let position = self.position(&pod.uid).expect("pod");
         self.world.pods.remove(position);
+        self.leaves_garbage = true;
     }
 
-    /// What is refused of a write, and the goal that its pod does not reach.
-    fn refused_goal(&self, write: &Write) -> Option<(Attempt, String)> {
-        let RefusedStep { pod, step } = self.refuses_change.as_ref()?;
-        if let (Step::Rehearsal, Some(rehearsal)) = (step, write.rehearsal()) {
-            return (rehearsal.pod == *pod).then(|| (rehearsal.attempt, rehearsal.goal.clone()));
-        }
+    /// Whether this step on the way of a pod is refused.
+    fn refuses_step(&self, write: &Write) -> bool {
+        let Some(RefusedStep { pod, step }) = &self.refuses_change else {
+            return false;
+        };
         let of_pod = |it: &Write| it.pod().is_some_and(|it| it.uid == *pod);
         let is_patch = |it: &Write| of_pod(it) && matches!(it.change(), Change::PatchInPlace(_));
-        let is_refused = match step {
+        match step {
             Step::Rehearsal => false,
             Step::Patch { after } => {
                 is_patch(write) && self.done.iter().filter(|it| is_patch(it)).count() > *after
             }
             Step::Resize => of_pod(write) && matches!(write.change(), Change::ResizePod { .. }),
-        };
-        let goal = write.change().goal().filter(|_| is_refused)?;
-        Some((Attempt::ChangePod, goal))
+        }
     }
 
     /// Records that the last write of this kind was refused.
     pub fn refuse(&mut self, attempt: Attempt, message: &str) {
-        self.world.failures.record(attempt, message.to_owned(), self.world.now);
-    }
-
-    /// Forgets refusals of writes that are no longer planned.
-    pub(super) fn forget_failures(&mut self, writes: &[Write]) {
-        let held: Vec<Attempt> = self.world.failures.held(self.world.now).collect();
-        let is_planned = |attempt| writes.iter().any(|it| it.serves(attempt));
-        self.world.failures.retain(|attempt| held.contains(&attempt) || is_planned(attempt));
+        self.world.memory.failures.record(attempt, message.to_owned(), self.world.now);
     }
 
     fn patch_workload(&mut self, patch: WorkloadPatch) {
@@ -253,19 +271,6 @@ impl<K: Planned + Serialize> Story<K> {
                 Some(value) => annotations.insert(key, value),
                 None => annotations.remove(&key),
             };
-        }
-    }
-
-    /// What a probe of the guard finds. A probe is a dry run that deletes the budget.
-    pub(super) fn probed(&self) -> GuardState {
-        let at = self.world.now;
-        match (&self.budget, self.has_policy) {
-            (None, _) => GuardState::no_budget(self.world.guard.as_ref()),
-            (Some(_), true) => GuardState::InForce { at, others: self.other_budgets.clone() },
-            (Some(_), false) => {
-                let message = "no policy".to_owned();
-                GuardState::not_in_force(self.world.guard.as_ref(), message, at)
-            }
         }
     }
 

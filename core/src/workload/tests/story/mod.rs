@@ -16,6 +16,7 @@ use crate::api::{
     WorkloadStatus,
 };
 use crate::observed::*;
+use crate::simulated::carry_out;
 use crate::workload::*;
 use crate::write::*;
 
@@ -37,7 +38,8 @@ pub struct Story<K = GameDeployment> {
     pub refuses: Option<Attempt>,
     /// Which change of which pod the API server refuses.
     pub refuses_change: Option<RefusedStep>,
-    /// An image with which pods are refused although dry runs accept them, or fail for another reason, and why.
+    /// An image with which pods are refused, and why: dry runs of pods that are not created may accept it, or may fail for
+    /// another reason.
     pub creation_refusal: Option<(String, String)>,
     /// How many pods a quota has room for.
     pub quota: Option<usize>,
@@ -53,6 +55,8 @@ pub struct Story<K = GameDeployment> {
     pub has_policy: bool,
     /// Whether deleted pods stay Terminating until [`Story::end_terminating`].
     pub slow_to_end: bool,
+    /// Whether a pod was removed since garbage was last collected.
+    leaves_garbage: bool,
     clock: u64,
     /// The position at which each pod was last found, by uid, because searching a large world is slow.
     positions: HashMap<String, usize>,
@@ -118,12 +122,7 @@ fn begin<K: Planned + Serialize>(replicas: i32, spec: Value) -> Story<K> {
         claims: BTreeMap::new(),
         sidecars: Vec::new(),
         unreadable_sidecars: Vec::new(),
-        verdicts: BTreeMap::new(),
-        taken: BTreeSet::new(),
-        refused_changes: BTreeMap::new(),
-        failures: Failures::default(),
-        backoff: None,
-        guard: None,
+        memory: Memory::default(),
     };
     let mut story = Story {
         object: serde_json::from_value(manifest).expect("manifest"),
@@ -141,6 +140,7 @@ fn begin<K: Planned + Serialize>(replicas: i32, spec: Value) -> Story<K> {
         other_budgets: Vec::new(),
         has_policy: true,
         slow_to_end: false,
+        leaves_garbage: false,
         clock: 100,
         positions: HashMap::new(),
         taken: HashSet::new(),
@@ -179,33 +179,19 @@ impl<K: Planned + Serialize> Story<K> {
     /// Makes a plan and carries it out. Returns whether anything changed.
     pub fn reconcile(&mut self) -> bool {
         let plan = self.plan();
-        let Self { world, .. } = self;
-        let held = world.failures.held(world.now);
-        for until in held.filter_map(|it| world.failures.held_until(it, world.now)) {
+        let World { memory, now, .. } = &mut self.world;
+        for until in
+            memory.failures.held(*now).filter_map(|it| memory.failures.held_until(it, *now))
+        {
             assert!(plan.wake.is_some_and(|wake| wake <= until), "nothing attempts it again");
         }
-        self.forget_failures(&plan.writes);
-        let (before, after): (Vec<_>, Vec<_>) =
-            plan.writes.into_iter().partition(|action| action.phase() == Phase::Before);
-        let mut changed = !before.is_empty() || !after.is_empty() || plan.status.is_some();
+        memory.retain_failures(&plan.writes, *now);
+        let mut memory = std::mem::take(memory);
+        let mut changed = !plan.writes.is_empty() || plan.status.is_some();
         self.taken = self.names().into_iter().chain(self.runs()).collect();
-        before.into_iter().for_each(|action| self.carry_out(action));
-        if let Some(status) = plan.status {
-            assert_is_explained(status.as_ref());
-            *self.object.status_mut() = Some(status);
-        }
-        let deletes =
-            |it: &Write| matches!(it.change(), Change::DeletePod(_) | Change::ForceDeletePod(_));
-        let leaves_garbage = after.iter().any(deletes);
-        let backs_off = after.iter().any(|action| match action.change() {
-            Change::DeletePod(it) => it.reason == DeletionReason::EndedAtOnce,
-            _ => false,
-        });
-        if backs_off {
-            self.world.backoff = Some(Backoff::after_round(self.world.backoff, self.world.now));
-        }
-        after.into_iter().for_each(|action| self.carry_out(action));
-        if leaves_garbage {
+        carry_out(plan, &mut memory, self);
+        self.world.memory = memory;
+        if std::mem::take(&mut self.leaves_garbage) {
             self.collect_garbage();
         }
         if self.kubelets_run {

@@ -1,38 +1,25 @@
-//! What is remembered about a Cluster between reconciles.
+//! What is remembered about a Cluster between plans: what the API server said about earlier writes.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use tracing::{info, warn};
 
-use crate::reconcile::apply::{ApplyOutcome, Pace, Remember, Results, Stop, Target};
-use crate::runtime::request::{Refusal, RequestResult, ResponseMetadata};
-use gamekeeper_core::write::{Change, Refused, Write};
+use crate::observed::Kind;
+use crate::write::{Change, Outcome, Refusal, Refused, Remember, Results, Stop, Write};
 
 /// The memory of one Cluster.
-#[derive(Debug)]
-pub(super) struct Memory {
-    /// The Cluster's uid.
-    pub uid: String,
+#[derive(Clone, Debug, Default)]
+pub struct Memory {
     /// Why the API server refused to create runs, by the name of the run.
     pub refused: BTreeMap<String, String>,
-    /// The last refusal of another write. Those after it were not made.
+    /// The last refusal of another write: of a node, a pod or the Cluster itself. Those after it depend on it, and were
+    /// not made.
     pub refused_write: Option<Refused>,
-    pace: Pace,
 }
 
 impl Memory {
-    pub(super) fn new(uid: &str) -> Self {
-        Self {
-            uid: uid.to_owned(),
-            refused: BTreeMap::new(),
-            refused_write: None,
-            pace: Pace::default(),
-        }
-    }
-
     /// Forgets refusals of runs that are no longer planned.
-    pub(super) fn retain_refused(&mut self, writes: &[Write]) {
+    pub fn retain_refused(&mut self, writes: &[Write]) {
         let is_planned = |name: &String| {
             writes.iter().any(|write| match write.change() {
                 Change::CreateHookRun(run) => run.metadata.name.as_ref() == Some(name),
@@ -44,45 +31,41 @@ impl Memory {
 
     /// Forgets the refusal of a write that would be attempted again now, and that no plan makes anymore. Returns whether
     /// there was one, so that the status no longer shows it.
-    pub(super) fn forgets_refusal(&mut self, has_writes: bool, now: Timestamp) -> bool {
+    pub fn forgets_refusal(&mut self, has_writes: bool, now: Timestamp) -> bool {
         let is_over = |it: &Refused| !has_writes && it.held_until(now).is_none();
         self.refused_write.take_if(|it| is_over(it)).is_some()
     }
 }
 
 impl Remember for Memory {
-    type Tally = Tally;
+    type Results = Tally;
     /// A record that was not written must keep the writes after it from being made.
     const MAX_WRITES: usize = 1;
 
-    fn pace(&mut self) -> &mut Pace {
-        &mut self.pace
-    }
-
-    fn begin(&mut self, _target: &Target) -> Tally {
+    fn begin(&mut self, _kind: Kind) -> Tally {
         Tally::default()
     }
 
-    fn settle(&mut self, tally: Tally) -> Result<ApplyOutcome, Stop> {
+    fn settle(&mut self, tally: Tally, now: Timestamp) -> Result<Outcome, Stop> {
         self.refused.retain(|name, _| !tally.started.contains(name));
         self.refused.extend(tally.refused);
         if let Some(Refusal::Rejected(message)) = &tally.failed {
-            let (last, now) = (self.refused_write.as_ref(), Timestamp::now());
+            let last = self.refused_write.as_ref();
             self.refused_write = Some(Refused::after(last, message.clone(), now));
         } else if tally.has_written {
             self.refused_write = None;
         }
         match tally.failed {
             Some(refusal) => Err(refusal.into()),
-            None if tally.unfinished => Ok(ApplyOutcome::Unfinished),
-            None => Ok(ApplyOutcome::Done),
+            None if tally.unfinished => Ok(Outcome::Unfinished),
+            None => Ok(Outcome::Done),
         }
     }
 }
 
 /// The results of the writes for a Cluster.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub struct Tally {
     refused: BTreeMap<String, String>,
     /// The names of the runs that were created.
     started: Vec<String>,
@@ -91,7 +74,6 @@ pub(super) struct Tally {
     unfinished: bool,
     /// Whether a write other than the creation of a run was made.
     has_written: bool,
-    cluster: Option<ResponseMetadata>,
 }
 
 impl Results for Tally {
@@ -103,14 +85,10 @@ impl Results for Tally {
         self.unfinished = true;
     }
 
-    fn count(&mut self, write: &Write, result: RequestResult) {
+    fn count(&mut self, write: &Write, result: Result<(), Refusal>, _now: Timestamp) {
         self.has_written |= result.is_ok() && !matches!(write.change(), Change::CreateHookRun(_));
         match (write.change(), result) {
-            (Change::PatchWorkload(_), Ok(metadata)) => self.cluster = Some(metadata),
-            (Change::CreateHookRun(run), Ok(_)) => {
-                info!(run = run.metadata.name, "started a script");
-                self.started.extend(run.metadata.name.clone());
-            }
+            (Change::CreateHookRun(run), Ok(())) => self.started.extend(run.metadata.name.clone()),
             // A refused script holds no other one back; the next plan shows the refusal in a condition.
             (
                 Change::CreateHookRun(run),
@@ -120,18 +98,12 @@ impl Results for Tally {
                     | Refusal::AlreadyExists(why),
                 ),
             ) => {
-                let run = run.metadata.name.clone().unwrap_or_default();
-                warn!(run, why, "cannot create a HookRun");
-                self.refused.insert(run, why);
+                self.refused.insert(run.metadata.name.clone().unwrap_or_default(), why);
             }
             // A pod that was deleted or replaced need not be moved.
             (Change::SetMetadata { .. }, Err(Refusal::NotFound(_) | Refusal::Conflict(_))) => {}
-            (_, Ok(_)) => {}
+            (_, Ok(())) => {}
             (_, Err(refusal)) => self.failed = Some(refusal),
         }
-    }
-
-    fn take_owner(&mut self) -> Option<ResponseMetadata> {
-        self.cluster.take()
     }
 }

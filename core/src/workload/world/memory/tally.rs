@@ -5,19 +5,18 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::events::PendingEvent;
 use super::rehearsals::Rehearsals;
-use super::{ApplyOutcome, Memory, Results, Stop};
-use crate::runtime::objects::Kind;
-use crate::runtime::request::{Refusal, RequestResult, ResponseMetadata};
-use gamekeeper_core::guard::Ground;
-use gamekeeper_core::workload::{Backoff, GuardState, GuardedPlayers, OtherBudget, Verdict};
-use gamekeeper_core::write::{Attempt, Change, DeletionReason, Owned, Rehearsal, Write};
+use super::{Backoff, GuardState, GuardedPlayers, Memory, Verdict};
+use crate::guard::Ground;
+use crate::observed::{Kind, OtherBudget};
+use crate::write::{
+    Attempt, Change, DeletionReason, Outcome, Owned, PodsEvent, Refusal, Rehearsal, Results, Stop,
+    Write,
+};
 
-#[derive(Default)]
-pub(crate) struct Tally {
-    /// The response to a patch of the workload.
-    workload: Option<ResponseMetadata>,
+/// The results of a batch of writes for a workload.
+#[derive(Debug, Default)]
+pub struct Tally {
     /// Whether something was left to the next plan.
     unfinished: bool,
     /// Whether the names of pods can be chosen, rather than being determined by ordinals.
@@ -101,11 +100,16 @@ impl Results for Tally {
         }
     }
 
-    fn is_rehearsed(&self, rehearsal: &Rehearsal) -> bool {
-        self.rehearsals.has_passed(rehearsal, Timestamp::now())
+    fn is_rehearsed(&self, rehearsal: &Rehearsal, now: Timestamp) -> bool {
+        self.rehearsals.has_passed(rehearsal, now)
     }
 
-    fn count_rehearsal(&mut self, rehearsal: &Rehearsal, result: Result<(), Refusal>) {
+    fn count_rehearsal(
+        &mut self,
+        rehearsal: &Rehearsal,
+        result: Result<(), Refusal>,
+        now: Timestamp,
+    ) {
         let refused = match result {
             Ok(()) => None,
             Err(Refusal::Rejected(message) | Refusal::NamespaceTerminating(message)) => {
@@ -115,10 +119,10 @@ impl Results for Tally {
             }
             Err(refusal) => return self.count_failure(refusal),
         };
-        self.rehearsals.record(rehearsal, refused, Timestamp::now());
+        self.rehearsals.record(rehearsal, refused, now);
     }
 
-    fn count(&mut self, write: &Write, result: RequestResult) {
+    fn count(&mut self, write: &Write, result: Result<(), Refusal>, now: Timestamp) {
         // Even if there is no response, the pod may have been deleted.
         let may_be_done = matches!(result, Ok(_) | Err(Refusal::Unavailable { .. }));
         match write.change() {
@@ -131,11 +135,11 @@ impl Results for Tally {
             _ => {}
         }
         match result {
-            Ok(metadata) => self.record_success(write, metadata),
+            Ok(()) => self.record_success(write, now),
             Err(Refusal::Rejected(message) | Refusal::NamespaceTerminating(message)) => {
-                self.record_rejection(write, message);
+                self.record_rejection(write, message, now);
             }
-            Err(Refusal::AlreadyExists(message)) => self.record_taken_name(write, message),
+            Err(Refusal::AlreadyExists(message)) => self.record_taken_name(write, message, now),
             Err(Refusal::NotFound(_)) if matches!(write.change(), Change::ProbeGuard { .. }) => {
                 self.record_guard(Some(GuardState::no_budget(self.guard.as_ref())));
             }
@@ -152,15 +156,11 @@ impl Results for Tally {
         self.other_budgets = others;
     }
 
-    fn take_owner(&mut self) -> Option<ResponseMetadata> {
-        self.workload.take()
-    }
-
     /// Failures become conditions and events of the next plan.
-    fn events(&mut self) -> Vec<PendingEvent> {
-        let pods = |reason, done, names: &mut Vec<String>| {
-            let names = std::mem::take(names);
-            (!names.is_empty()).then_some(PendingEvent::Pods { reason, done, names })
+    fn events(&mut self) -> Vec<PodsEvent> {
+        let pods = |reason, done, pods: &mut Vec<String>| {
+            let pods = std::mem::take(pods);
+            (!pods.is_empty()).then_some(PodsEvent { reason, done, pods })
         };
         [
             pods("SuccessfulCreate", "created", &mut self.created),
@@ -195,7 +195,7 @@ impl Tally {
     /// Records a failure that says nothing about what was asked for.
     fn count_failure(&mut self, refusal: Refusal) {
         match refusal {
-            Refusal::Late(_) => self.unfinished = true,
+            Refusal::Late => self.unfinished = true,
             Refusal::Busy { message, after } | Refusal::Unavailable { message, after } => {
                 self.unavailable = Some((message, after));
             }
@@ -207,10 +207,9 @@ impl Tally {
         }
     }
 
-    fn record_success(&mut self, write: &Write, metadata: ResponseMetadata) {
+    fn record_success(&mut self, write: &Write, now: Timestamp) {
         self.succeeded.extend(write.attempt());
         match write.change() {
-            Change::PatchWorkload(_) => self.workload = Some(metadata),
             Change::CreatePod(new) => {
                 self.created.push(new.name.clone());
                 self.accepted.insert(new.revision.clone());
@@ -231,12 +230,11 @@ impl Tally {
                 deleted.push(deletion.pod.name.clone());
             }
             Change::ProbeGuard { .. } => {
-                let at = Timestamp::now();
                 // While the guard was not in force, any client could change the budget. The next plan therefore applies
                 // it again.
                 let was_not_in_force = matches!(self.guard, Some(GuardState::NotInForce { .. }));
                 let others = std::mem::take(&mut self.other_budgets);
-                let state = GuardState::InForce { at, others };
+                let state = GuardState::InForce { at: now, others };
                 self.record_guard((!was_not_in_force).then_some(state));
             }
             Change::Delete { kind: Owned::Budget, .. } => {
@@ -255,15 +253,15 @@ impl Tally {
         self.unfinished = true;
     }
 
-    fn record_not_in_force(&mut self, message: String) {
+    fn record_not_in_force(&mut self, message: String, now: Timestamp) {
         let previous = self.guard.as_ref();
-        let state = GuardState::not_in_force(previous, message, Timestamp::now());
+        let state = GuardState::not_in_force(previous, message, now);
         self.record_guard(Some(state));
     }
 
     /// Records that another owner's object already has the name. If names can be chosen, the next plan chooses a new
     /// one.
-    fn record_taken_name(&mut self, write: &Write, message: String) {
+    fn record_taken_name(&mut self, write: &Write, message: String, now: Timestamp) {
         let name = match write.change() {
             Change::CreatePod(_) if !self.chooses_names => {
                 self.failed.insert(Attempt::CreatePod, message.clone());
@@ -272,34 +270,34 @@ impl Tally {
             }
             Change::CreatePod(new) => &new.name,
             Change::CreateRevision(new) => &new.name,
-            _ => return self.record_rejection(write, message),
+            _ => return self.record_rejection(write, message, now),
         };
         self.taken.insert(name.clone());
         self.conflict = Some(message);
     }
 
-    fn record_rejection(&mut self, write: &Write, message: String) {
+    fn record_rejection(&mut self, write: &Write, message: String, now: Timestamp) {
         match write.change() {
             Change::CreatePod(new) => {
                 self.refused.insert(new.revision.clone());
-                self.record_verdict(&new.revision, &message, Verdict::creation_refused);
+                self.record_verdict(&new.revision, &message, now, Verdict::creation_refused);
             }
             Change::DryRun { revision, .. } => {
-                self.record_verdict(revision, &message, Verdict::dry_run_refused);
+                self.record_verdict(revision, &message, now, Verdict::dry_run_refused);
                 self.unfinished = true;
                 return;
             }
             Change::ApplyBudget(_) => {
                 let message = format!("the PodDisruptionBudget cannot be created: {message}");
-                return self.record_not_in_force(message);
+                return self.record_not_in_force(message, now);
             }
-            Change::ProbeGuard { .. } => return self.record_not_in_force(message),
+            Change::ProbeGuard { .. } => return self.record_not_in_force(message, now),
             // The rest of the plan depends on these writes.
             Change::PatchWorkload(_) | Change::CreateRevision(_) => self.void = true,
             _ => {}
         }
         if let (Some(pod), Some(goal)) = (write.pod(), write.change().goal()) {
-            self.rehearsals.record_surprise(&pod.uid, goal, message.clone(), Timestamp::now());
+            self.rehearsals.record_surprise(&pod.uid, goal, message.clone(), now);
         }
         self.failed.extend(write.attempt().map(|it| (it, message.clone())));
         self.rejected = Some(message);
@@ -310,25 +308,26 @@ impl Tally {
         &mut self,
         revision: &str,
         message: &str,
+        now: Timestamp,
         refused: impl Fn(Option<&Verdict>, String, Timestamp) -> Verdict,
     ) {
         let before = self.verdicts.get(revision);
-        let refused = refused(before, message.to_owned(), Timestamp::now());
+        let refused = refused(before, message.to_owned(), now);
         self.verdicts.insert(revision.to_owned(), refused);
     }
 
     /// Remembers the results, and returns the outcome of the batch.
-    pub(super) fn settle(self, memory: &mut Memory) -> Result<ApplyOutcome, Stop> {
+    pub(super) fn settle(self, memory: &mut Memory, now: Timestamp) -> Result<Outcome, Stop> {
         memory.guard = self.guard;
         memory.players = self.players;
         memory.rehearsals = self.rehearsals;
-        memory.rehearsals.forget_old(Timestamp::now());
+        memory.rehearsals.forget_old(now);
         memory.verdicts = self.verdicts;
         memory.record_taken(self.taken);
         memory.refused.retain(|it| !self.accepted.contains(it));
         memory.refused.extend(self.refused);
         if self.backs_off {
-            memory.backoff = Some(Backoff::after_round(memory.backoff, Timestamp::now()));
+            memory.backoff = Some(Backoff::after_round(memory.backoff, now));
         }
         let failures = &mut memory.failures;
         // A kind that was refused as well, for example after a dry run that succeeded, is not refused for the first time.
@@ -336,7 +335,7 @@ impl Tally {
             !self.succeeded.contains(&attempt) || self.failed.contains_key(&attempt)
         });
         for (attempt, message) in self.failed {
-            failures.record(attempt, message, Timestamp::now());
+            failures.record(attempt, message, now);
         }
         if let Some((message, after)) = self.unavailable {
             return Err(Stop::Failed(message, after));
@@ -344,15 +343,15 @@ impl Tally {
         if let Some(message) = self.rejected {
             return match self.void {
                 true => Err(Stop::Failed(message, None)),
-                false => Ok(ApplyOutcome::Failed { message, after: None }),
+                false => Ok(Outcome::Failed { message, after: None }),
             };
         }
         if let Some(message) = self.conflict {
             return Err(Stop::Conflict(message));
         }
         Ok(match self.unfinished {
-            true => ApplyOutcome::Unfinished,
-            false => ApplyOutcome::Done,
+            true => Outcome::Unfinished,
+            false => Outcome::Done,
         })
     }
 }

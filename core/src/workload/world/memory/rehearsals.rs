@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-use gamekeeper_core::text::truncate;
-use gamekeeper_core::workload::RefusedChange;
-use gamekeeper_core::write::Rehearsal;
+use crate::text::truncate;
+use crate::workload::world::RefusedChange;
+use crate::write::Rehearsal;
 
 /// How long the success of dry runs counts: as long as the success of a hook.
 const VALIDITY: SignedDuration = SignedDuration::from_secs(60);
@@ -43,11 +43,11 @@ impl Word {
 
 /// The last word about each pod, by uid.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Rehearsals(BTreeMap<String, Word>);
+pub struct Rehearsals(BTreeMap<String, Word>);
 
 impl Rehearsals {
     /// Whether dry runs of the change have succeeded a moment ago.
-    pub(super) fn has_passed(&self, rehearsal: &Rehearsal, now: Timestamp) -> bool {
+    pub fn has_passed(&self, rehearsal: &Rehearsal, now: Timestamp) -> bool {
         self.0.get(&rehearsal.pod).is_some_and(|word| {
             // If the clock was set back, the success counts as old.
             let is_recent = word.at <= now && now.duration_since(word.at) <= VALIDITY;
@@ -56,12 +56,7 @@ impl Rehearsals {
     }
 
     /// Records the result of dry runs.
-    pub(super) fn record(
-        &mut self,
-        rehearsal: &Rehearsal,
-        refused: Option<String>,
-        now: Timestamp,
-    ) {
+    pub fn record(&mut self, rehearsal: &Rehearsal, refused: Option<String>, now: Timestamp) {
         let surprises = self.surprises(&rehearsal.pod, &rehearsal.goal);
         let refused = refused.map(|why| truncate(&why, MAX_MESSAGE));
         let word = Word { goal: rehearsal.goal.clone(), at: now, refused, surprises };
@@ -69,7 +64,7 @@ impl Rehearsals {
     }
 
     /// Records that a write was refused after its pod had left service.
-    pub(super) fn record_surprise(&mut self, pod: &str, goal: String, why: String, now: Timestamp) {
+    pub fn record_surprise(&mut self, pod: &str, goal: String, why: String, now: Timestamp) {
         let surprises = self.surprises(pod, &goal).saturating_add(1);
         let refused = Some(truncate(&why, MAX_MESSAGE));
         self.0.insert(pod.to_owned(), Word { goal, at: now, refused, surprises });
@@ -80,31 +75,33 @@ impl Rehearsals {
     }
 
     /// Forgets what no longer matters.
-    pub(super) fn forget_old(&mut self, now: Timestamp) {
+    pub fn forget_old(&mut self, now: Timestamp) {
         self.0.retain(|_, word| {
             let memory = if word.surprises > 0 { MAX_RETRY_AFTER * 2 } else { VALIDITY };
             word.at <= now && now.duration_since(word.at) <= memory
         });
     }
 
-    /// The changes that are not tried at present, by the uid of their pod.
-    pub(crate) fn refused(&self, now: Timestamp) -> BTreeMap<String, RefusedChange> {
-        let refused = self.0.iter().filter_map(|(pod, word)| {
-            let message = word.refused.clone()?;
-            let (goal, again_at) = (word.goal.clone(), word.again_at());
-            let is_waiting = again_at > now && word.at <= now;
-            let left_service = word.surprises > 0;
-            let change = RefusedChange { goal, message, again_at, left_service };
-            is_waiting.then(|| (pod.clone(), change))
-        });
-        refused.collect()
+    /// The change of a pod that is not tried at present.
+    pub fn refused(&self, pod: &str, now: Timestamp) -> Option<RefusedChange> {
+        let word = self.0.get(pod)?;
+        let message = word.refused.clone()?;
+        let again_at = word.again_at();
+        let is_waiting = again_at > now && word.at <= now;
+        let left_service = word.surprises > 0;
+        is_waiting.then(|| RefusedChange {
+            goal: word.goal.clone(),
+            message,
+            again_at,
+            left_service,
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use gamekeeper_core::observed::PodRef;
-    use gamekeeper_core::write::Attempt;
+    use crate::observed::PodRef;
+    use crate::write::Attempt;
 
     use super::*;
 
@@ -142,8 +139,7 @@ mod tests {
     fn a_refused_change_is_tried_again_and_ever_later_if_it_passes_its_dry_runs() {
         let mut all = Rehearsals::default();
         let waits = |all: &Rehearsals, now: i64| {
-            let refused = all.refused(at(now));
-            refused.get("a").map(|it| it.again_at.as_second() - now)
+            all.refused("a", at(now)).map(|it| it.again_at.as_second() - now)
         };
         all.record(&deletion("a"), Some("no".to_owned()), at(0));
         assert_eq!(waits(&all, 0), Some(30));
@@ -165,10 +161,10 @@ mod tests {
         let mut all = Rehearsals::default();
         all.record(&deletion("a"), Some("x".repeat(2_000)), at(0));
         all.record_surprise("b", "lobby-2".to_owned(), "x".repeat(2_000), at(0));
-        let refused = all.refused(at(0));
-        let is_cut = |it: &RefusedChange| it.message.chars().count() < MAX_MESSAGE + 10;
-        assert!(refused.values().all(is_cut));
-        assert_eq!(refused.len(), 2);
+        for pod in ["a", "b"] {
+            let refused = all.refused(pod, at(0)).expect("a refusal");
+            assert!(refused.message.chars().count() < MAX_MESSAGE + 10);
+        }
     }
 
     #[test]
