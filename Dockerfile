@@ -17,6 +17,7 @@ COPY kubectl-game/Cargo.toml kubectl-game/
 COPY lint-command/Cargo.toml lint-command/
 COPY model/Cargo.toml model/
 COPY e2e/Cargo.toml e2e/
+COPY e2e/attribute/Cargo.toml e2e/attribute/
 COPY e2e/judge/Cargo.toml e2e/judge/
 COPY e2e/image/placeholders.sh /
 RUN /placeholders.sh && cargo build --release --locked --package gamekeeper --bin gamekeeper

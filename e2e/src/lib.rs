@@ -31,3 +31,7 @@ pub mod tenants;
 pub mod trial;
 pub mod wait;
 pub mod workload;
+
+pub use e2e_attribute::test;
+#[doc(hidden)]
+pub use inventory;

@@ -31,40 +31,36 @@ const LIMIT: Duration = Duration::from_secs(600);
 
 static PLANE: OnceCell<ControlPlane> = OnceCell::const_new();
 
-/// A test.
+/// A test, registered by the attribute [`test`](crate::test).
+#[derive(Clone, Copy)]
 pub struct Test {
-    name: &'static str,
+    /// Its path with the crate.
+    path: &'static str,
     body: Body,
 }
+
+inventory::collect!(Test);
 
 /// The function of a test.
 pub type Body = for<'a> fn(&'a mut Case) -> LocalBoxFuture<'a, Result<()>>;
 
 impl Test {
-    /// A test. Its name is its path without the crate.
-    pub fn new(path: &'static str, body: Body) -> Self {
-        let name = path.split_once("::").map_or(path, |(_, name)| name);
-        Test { name, body }
+    /// A test of this path.
+    pub const fn new(path: &'static str, body: Body) -> Self {
+        Test { path, body }
     }
 
-    /// The name that selects the test.
+    /// The name that selects the test: its path without the crate.
     pub fn name(&self) -> &'static str {
-        self.name
+        self.path.split_once("::").map_or(self.path, |(_, name)| name)
     }
 }
 
-/// Lists a module's tests: functions from a `&mut Case` to a `Result<()>`.
-#[macro_export]
-macro_rules! tests {
-    ($($name:ident),* $(,)?) => {
-        /// The tests of this module.
-        pub fn tests() -> Vec<$crate::trial::Test> {
-            vec![$($crate::trial::Test::new(
-                concat!(module_path!(), "::", stringify!($name)),
-                |case| Box::pin($name(case)),
-            )),*]
-        }
-    };
+/// The tests of this binary, by name.
+pub fn all() -> Vec<Test> {
+    let mut tests: Vec<Test> = inventory::iter::<Test>().copied().collect();
+    tests.sort_by_key(Test::name);
+    tests
 }
 
 /// Runs the tests that the command line selects.
@@ -76,7 +72,7 @@ pub fn main(tests: Vec<Test>) -> Result<ExitCode> {
     let handle = runtime.handle();
     let trials = tests.into_iter().map(|test| {
         let handle = handle.clone();
-        Trial::test(test.name, move || {
+        Trial::test(test.name(), move || {
             let outcome = handle.block_on(run(&test));
             outcome.map_err(|error| Failed::from(format!("{error:#}")))
         })
@@ -117,7 +113,7 @@ async fn run(test: &Test) -> Result<()> {
     if folder.exists() {
         std::fs::remove_dir_all(&folder)?;
     }
-    let mut case = Case::open(plane, test.name, &folder).await?;
+    let mut case = Case::open(plane, test.name(), &folder).await?;
     let body = AssertUnwindSafe((test.body)(&mut case)).catch_unwind();
     let outcome = match timeout(LIMIT, body).await {
         Ok(Ok(outcome)) => outcome,
@@ -143,7 +139,7 @@ fn folder(test: &Test) -> Result<PathBuf> {
     let executable = std::env::current_exe()?;
     let target = executable.ancestors().nth(3).context("tests run from target/")?;
     let version = std::env::var_os("E2E_KUBERNETES").unwrap_or_default();
-    Ok(target.join("e2e").join(version).join(test.name.replace("::", "/")))
+    Ok(target.join("e2e").join(version).join(test.name().replace("::", "/")))
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {

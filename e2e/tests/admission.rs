@@ -21,17 +21,7 @@ use tokio::process::Command;
 
 use crate::examples::FOLDERS as EXAMPLES;
 
-e2e::tests![
-    the_webhook_refuses_bad_manifests_with_the_linters_messages,
-    the_webhook_returns_the_api_servers_findings_about_templates,
-    a_dry_run_is_made_only_when_a_template_changes,
-    templates_are_admitted_without_permission_for_dry_runs,
-    invalid_objects_stored_earlier_can_still_be_changed,
-    the_standby_serves_admission_and_nothing_is_blocked_without_operators,
-    certificates_are_rotated_without_a_gap_or_a_restart,
-    certificates_are_recreated_when_their_secret_is_emptied,
-];
-
+#[e2e::test]
 async fn the_webhook_refuses_bad_manifests_with_the_linters_messages(
     case: &mut Case,
 ) -> Result<()> {
@@ -86,6 +76,7 @@ async fn lint(case: &Case, folder: &str) -> Result<CommandOutput> {
     run_unchecked(&mut lint).await
 }
 
+#[e2e::test]
 async fn the_webhook_returns_the_api_servers_findings_about_templates(
     case: &mut Case,
 ) -> Result<()> {
@@ -179,6 +170,7 @@ async fn until_dry_run(case: &Case, text: &str) -> Result<()> {
     .await
 }
 
+#[e2e::test]
 async fn a_dry_run_is_made_only_when_a_template_changes(case: &mut Case) -> Result<()> {
     let webhook = Webhook::install(case, "2160h").await?;
     webhook.until_called(case).await?;
@@ -226,6 +218,7 @@ async fn a_dry_run_is_made_only_when_a_template_changes(case: &mut Case) -> Resu
     webhook.remove(case).await
 }
 
+#[e2e::test]
 async fn templates_are_admitted_without_permission_for_dry_runs(case: &mut Case) -> Result<()> {
     let webhook = Webhook::install(case, "2160h").await?;
     webhook.until_called(case).await?;
@@ -284,6 +277,7 @@ async fn forbid_dry_runs(case: &Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn invalid_objects_stored_earlier_can_still_be_changed(case: &mut Case) -> Result<()> {
     case.apply(BAD.replace("probe", "stored")).await?;
     let image = "/spec/template/spec/containers/0/image";
@@ -306,6 +300,7 @@ async fn invalid_objects_stored_earlier_can_still_be_changed(case: &mut Case) ->
     webhook.remove(case).await
 }
 
+#[e2e::test]
 async fn the_standby_serves_admission_and_nothing_is_blocked_without_operators(
     case: &mut Case,
 ) -> Result<()> {
@@ -359,6 +354,7 @@ async fn allow(case: &Case, webhook: &Webhook, account: &str) -> Result<()> {
         .await
 }
 
+#[e2e::test]
 async fn certificates_are_rotated_without_a_gap_or_a_restart(case: &mut Case) -> Result<()> {
     // With a shorter lifetime, a certificate could expire during a short stall of the machine.
     let webhook = Webhook::install(case, "60s").await?;
@@ -386,6 +382,7 @@ async fn certificates_are_rotated_without_a_gap_or_a_restart(case: &mut Case) ->
 }
 
 /// Runs the command in docs/admission.md.
+#[e2e::test]
 async fn certificates_are_recreated_when_their_secret_is_emptied(case: &mut Case) -> Result<()> {
     let webhook = Webhook::install(case, "10m").await?;
     webhook.until_called(case).await?;

@@ -11,16 +11,7 @@ use e2e::case::bad_manifest::{BadManifest, manifests};
 use e2e::checkout::repository;
 use serde_json::{Value, json};
 
-e2e::tests![
-    bad_manifests_are_refused_with_the_expected_message,
-    good_manifests_and_examples_are_accepted,
-    a_template_keeps_every_field_that_a_deployment_accepts,
-    server_side_apply_merges_fields_of_two_managers,
-    documented_json_patches_work_on_a_minimal_workload,
-    kubectl_scales_workloads_through_their_scale_subresource,
-    kubectl_prints_the_documented_columns,
-];
-
+#[e2e::test]
 async fn bad_manifests_are_refused_with_the_expected_message(case: &mut Case) -> Result<()> {
     case.operator.terminate().await?;
     let bad = BadManifest::all("e2e/manifests/bad")?;
@@ -31,6 +22,7 @@ async fn bad_manifests_are_refused_with_the_expected_message(case: &mut Case) ->
     Ok(())
 }
 
+#[e2e::test]
 async fn good_manifests_and_examples_are_accepted(case: &mut Case) -> Result<()> {
     case.operator.terminate().await?;
     for folder in ["e2e/manifests/good", "examples/canary", "examples/hooks"] {
@@ -45,6 +37,7 @@ async fn good_manifests_and_examples_are_accepted(case: &mut Case) -> Result<()>
     Ok(())
 }
 
+#[e2e::test]
 async fn a_template_keeps_every_field_that_a_deployment_accepts(case: &mut Case) -> Result<()> {
     case.operator.terminate().await?;
     let path = repository().join("e2e/manifests/good/as-a-deployment-takes-it.yaml");
@@ -73,6 +66,7 @@ fn drop_nulls(value: &mut Value) {
     }
 }
 
+#[e2e::test]
 async fn server_side_apply_merges_fields_of_two_managers(case: &mut Case) -> Result<()> {
     case.operator.terminate().await?;
     let game = |image: &str| {
@@ -139,6 +133,7 @@ async fn apply_minimal(case: &mut Case) -> Result<[&'static str; 2]> {
     Ok(["gamedeployments", "gamestatefulsets"])
 }
 
+#[e2e::test]
 async fn documented_json_patches_work_on_a_minimal_workload(case: &mut Case) -> Result<()> {
     for kind in apply_minimal(case).await? {
         for field in [
@@ -157,6 +152,7 @@ async fn documented_json_patches_work_on_a_minimal_workload(case: &mut Case) -> 
     Ok(())
 }
 
+#[e2e::test]
 async fn kubectl_scales_workloads_through_their_scale_subresource(case: &mut Case) -> Result<()> {
     for kind in apply_minimal(case).await? {
         let resource = format!("{kind}/minimal");
@@ -171,6 +167,7 @@ async fn kubectl_scales_workloads_through_their_scale_subresource(case: &mut Cas
     Ok(())
 }
 
+#[e2e::test]
 async fn kubectl_prints_the_documented_columns(case: &mut Case) -> Result<()> {
     apply_minimal(case).await?;
     for name in ["hook-run", "hook-template"] {

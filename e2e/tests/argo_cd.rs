@@ -8,12 +8,6 @@ use e2e::workload::manifest::Game;
 use e2e::workload::view::View;
 use serde_json::{Value, json};
 
-e2e::tests![
-    ignored_differences_survive_syncs_on_the_client,
-    ignored_differences_survive_syncs_on_the_server,
-    fields_in_git_are_set_by_each_sync,
-];
-
 /// The spec of the application in docs/gitops.md that ignores what others write, with self-heal and these options of syncs.
 fn documented(options: &[&str]) -> Result<Value> {
     let page = std::fs::read_to_string(repository().join("docs/gitops.md"))?;
@@ -33,10 +27,12 @@ fn canary(image: &str) -> Game {
     game.set("/spec/updateStrategy/paused", false)
 }
 
+#[e2e::test]
 async fn ignored_differences_survive_syncs_on_the_client(case: &mut Case) -> Result<()> {
     ignored_differences_survive(case, &[]).await
 }
 
+#[e2e::test]
 async fn ignored_differences_survive_syncs_on_the_server(case: &mut Case) -> Result<()> {
     ignored_differences_survive(case, &["ServerSideApply=true"]).await
 }
@@ -71,6 +67,7 @@ async fn ignored_differences_survive(case: &Case, options: &[&str]) -> Result<()
 
 /// Without `ignoreDifferences`, self-heal scales back, and a canary's pause and Git's `paused: false` alternate until a user
 /// resumes.
+#[e2e::test]
 async fn fields_in_git_are_set_by_each_sync(case: &mut Case) -> Result<()> {
     let Some(argo_cd) = ArgoCd::start(case).await? else { return Ok(()) };
     argo_cd.commit(&canary("game:v1")).await?;

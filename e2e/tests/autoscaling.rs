@@ -10,8 +10,6 @@ use e2e::workload::view::View;
 use judge::object::text;
 use serde_json::{Value, json};
 
-e2e::tests![an_autoscaler_does_not_call_deletions_off];
-
 /// The metric: as many pods as the players need.
 const NEEDED: &str = "pods-needed";
 /// How often the autoscaler looks at a metric before a test believes that it does not act on it.
@@ -40,6 +38,7 @@ fn autoscaler(case: &Case) -> Value {
     })
 }
 
+#[e2e::test]
 async fn an_autoscaler_does_not_call_deletions_off(case: &mut Case) -> Result<()> {
     let metrics = MetricsApi::register(case).await?;
     let mut played = play(case, &metrics, Game::rolling(40)).await;

@@ -8,12 +8,6 @@ use e2e::workload::manifest::Game;
 use e2e::workload::view::{Pod, View};
 use judge::object::text;
 
-e2e::tests![
-    the_first_pods_are_created_in_batches_and_added_ones_all_at_once,
-    a_build_that_never_becomes_ready_reaches_only_one_batch,
-    pods_of_a_parallel_set_are_created_in_batches,
-];
-
 const BATCH: &str = "/spec/scaleStrategy/createBatch";
 
 /// All versions of the namespace's pods so far, oldest first. They come from the audit log, because polls can miss a
@@ -44,6 +38,7 @@ fn most_unready(case: &Case) -> Result<usize> {
     Ok(most)
 }
 
+#[e2e::test]
 async fn the_first_pods_are_created_in_batches_and_added_ones_all_at_once(
     case: &mut Case,
 ) -> Result<()> {
@@ -60,6 +55,7 @@ async fn the_first_pods_are_created_in_batches_and_added_ones_all_at_once(
     Ok(())
 }
 
+#[e2e::test]
 async fn a_build_that_never_becomes_ready_reaches_only_one_batch(case: &mut Case) -> Result<()> {
     let game = Game::rolling(5).set(BATCH, 2).image("game:nope");
     case.apply(game).await?;
@@ -83,6 +79,7 @@ async fn a_build_that_never_becomes_ready_reaches_only_one_batch(case: &mut Case
     Ok(())
 }
 
+#[e2e::test]
 async fn pods_of_a_parallel_set_are_created_in_batches(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     let game = Game::parallel(5).set(BATCH, 2).image("game:nope");

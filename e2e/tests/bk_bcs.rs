@@ -14,15 +14,6 @@ use serde_json::{Value, json};
 
 use crate::batches::versions_of_pods;
 
-e2e::tests![
-    a_polling_hook_keeps_its_pod_until_it_succeeds,
-    a_hook_that_ends_without_success_keeps_its_pod,
-    hooks_drain_and_restore_traffic_at_a_load_balancer,
-    dry_runs_allocate_no_ports_from_pools,
-    by_default_a_fifth_of_the_pods_is_updated_at_a_time,
-    a_percentage_partition_of_a_set_rounds_up,
-];
-
 /// A HookTemplate of `e2e/manifests/good/as-bk-bcs.yaml`.
 fn template(name: &str) -> Result<Value> {
     let mut objects = manifest("e2e/manifests/good/as-bk-bcs.yaml")?.into_iter();
@@ -53,6 +44,7 @@ fn is_kept_after_failures(view: &View, times: i64) -> bool {
     view.pods.len() == 1 && view.runs.iter().any(has_failed)
 }
 
+#[e2e::test]
 async fn a_polling_hook_keeps_its_pod_until_it_succeeds(case: &mut Case) -> Result<()> {
     scale_to_zero_with_polling_hook(case, 100).await?;
     case.until("failures do not end the hook", |view| {
@@ -64,6 +56,7 @@ async fn a_polling_hook_keeps_its_pod_until_it_succeeds(case: &mut Case) -> Resu
     Ok(())
 }
 
+#[e2e::test]
 async fn a_hook_that_ends_without_success_keeps_its_pod(case: &mut Case) -> Result<()> {
     scale_to_zero_with_polling_hook(case, 2).await?;
     case.until("the hook ends", |view| {
@@ -73,6 +66,7 @@ async fn a_hook_that_ends_without_success_keeps_its_pod(case: &mut Case) -> Resu
     case.consistently("the pod is kept", 3, |view| view.pods.len() == 1).await
 }
 
+#[e2e::test]
 async fn hooks_drain_and_restore_traffic_at_a_load_balancer(case: &mut Case) -> Result<()> {
     const WEIGHT: &str = "networkextension.bkbcs.tencent.com/clb-weight";
     const READY: &str = "networkextension.bkbcs.tencent.com/clb-weight-ready";
@@ -115,6 +109,7 @@ async fn hooks_drain_and_restore_traffic_at_a_load_balancer(case: &mut Case) -> 
     view.ensure(view.ready_with("game:v3") == 1 && is_true(&view.pods[0].0, "Ready"))
 }
 
+#[e2e::test]
 async fn dry_runs_allocate_no_ports_from_pools(case: &mut Case) -> Result<()> {
     const POOLS: &str = "portpools.networkextension.bkbcs.tencent.com";
     let game = Game::rolling(1).annotated(POOLS, "matches TCP 8000 2");
@@ -146,6 +141,7 @@ async fn dry_runs_allocate_no_ports_from_pools(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn by_default_a_fifth_of_the_pods_is_updated_at_a_time(case: &mut Case) -> Result<()> {
     case.apply(Game::rolling(10).annotated("stage.gamekeeper/ready-seconds", "2")).await?;
     case.until_settled(10).await?;
@@ -178,6 +174,7 @@ async fn by_default_a_fifth_of_the_pods_is_updated_at_a_time(case: &mut Case) ->
     Ok(())
 }
 
+#[e2e::test]
 async fn a_percentage_partition_of_a_set_rounds_up(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     let rolling = json!({"partition": "50%", "maxUnavailable": 5});

@@ -21,13 +21,6 @@ use written::{
     ensure_run_with, ensure_status_is_complete, images_by_pod, most_in_progress, shortest_grace,
 };
 
-e2e::tests![
-    every_field_is_stored_as_written,
-    every_field_of_a_game_deployment_takes_effect,
-    every_field_of_a_game_stateful_set_takes_effect,
-    every_field_of_a_hook_run_takes_effect,
-];
-
 /// The parts of a workload's status that are not set in this history.
 const NEVER_SET: [&str; 5] = [
     "status.protection",
@@ -83,6 +76,7 @@ fn contains_all(stored: &Value, written: &Value) -> bool {
     }
 }
 
+#[e2e::test]
 async fn every_field_is_stored_as_written(case: &mut Case) -> Result<()> {
     case.operator.terminate().await?;
     for (name, resource) in [
@@ -225,6 +219,7 @@ async fn recreate_all_but_one(
     Ok(view)
 }
 
+#[e2e::test]
 async fn every_field_of_a_game_deployment_takes_effect(case: &mut Case) -> Result<()> {
     let prometheus = apply_with_hooks(case, "game-deployment").await?;
     let containers = ["game", "voice"];
@@ -273,6 +268,7 @@ async fn every_field_of_a_game_deployment_takes_effect(case: &mut Case) -> Resul
     prometheus.stop().await
 }
 
+#[e2e::test]
 async fn every_field_of_a_game_stateful_set_takes_effect(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     create_volumes(case, 8).await?;
@@ -306,6 +302,7 @@ async fn every_field_of_a_game_stateful_set_takes_effect(case: &mut Case) -> Res
     prometheus.stop().await
 }
 
+#[e2e::test]
 async fn every_field_of_a_hook_run_takes_effect(case: &mut Case) -> Result<()> {
     let prometheus = apply_with_hooks(case, "game-deployment").await?;
     let view = case.until_settled(4).await?;

@@ -6,21 +6,6 @@ use e2e::servers::hook_server::Answer;
 use e2e::workload::manifest::{Game, hook_template};
 use serde_json::json;
 
-e2e::tests![
-    a_rollback_at_a_failed_hook_takes_one_patch,
-    changed_steps_start_over,
-    a_users_pause_holds_the_step_but_not_scaling,
-    a_scale_out_during_a_pause_creates_only_stable_pods,
-    a_scale_in_during_a_pause_keeps_the_partition,
-    an_apply_does_not_promote,
-    a_server_side_apply_does_not_promote,
-    a_new_template_during_a_pause_starts_over,
-    a_percentage_updates_at_least_one_pod,
-    a_missing_hook_template_of_a_step_is_reported_until_it_exists,
-    a_workload_recreated_during_a_canary_repeats_its_steps,
-    after_the_last_step_all_pods_are_updated_regardless_of_the_partition,
-];
-
 /// Starts a rollout of four pods from v1 to v2, and waits for the pause after the first pod.
 async fn roll_out_to_first_pause(case: &Case, game: Game) -> Result<()> {
     case.apply(&game).await?;
@@ -40,6 +25,7 @@ fn game_with_pause() -> Game {
     Game::in_place(4).max_unavailable(2).steps(json!([{"partition": 3}, {"pause": {}}]))
 }
 
+#[e2e::test]
 async fn a_workload_recreated_during_a_canary_repeats_its_steps(case: &mut Case) -> Result<()> {
     roll_out_to_first_pause(case, game_with_pause()).await?;
     let before = case.view().await?;
@@ -58,6 +44,7 @@ async fn a_workload_recreated_during_a_canary_repeats_its_steps(case: &mut Case)
     Ok(())
 }
 
+#[e2e::test]
 async fn a_rollback_at_a_failed_hook_takes_one_patch(case: &mut Case) -> Result<()> {
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
     case.apply(hook_template("test", &case.hooks.url("/"))).await?;
@@ -80,6 +67,7 @@ async fn a_rollback_at_a_failed_hook_takes_one_patch(case: &mut Case) -> Result<
     view.ensure(view.text(revision) == stable.text(revision))
 }
 
+#[e2e::test]
 async fn changed_steps_start_over(case: &mut Case) -> Result<()> {
     roll_out_to_first_pause(case, game_with_pause()).await?;
     let hash = case.view().await?.text("/status/currentStepHash").to_owned();
@@ -99,6 +87,7 @@ async fn changed_steps_start_over(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn a_users_pause_holds_the_step_but_not_scaling(case: &mut Case) -> Result<()> {
     case.apply(game_with_pause().steps(json!([{"partition": 3}, {"pause": {"duration": 1}}])))
         .await?;
@@ -118,6 +107,7 @@ async fn a_users_pause_holds_the_step_but_not_scaling(case: &mut Case) -> Result
     view.ensure(view.ready_with("game:v2") == 5)
 }
 
+#[e2e::test]
 async fn a_scale_out_during_a_pause_creates_only_stable_pods(case: &mut Case) -> Result<()> {
     roll_out_to_first_pause(case, game_with_pause()).await?;
     case.scale(8).await?;
@@ -131,6 +121,7 @@ async fn a_scale_out_during_a_pause_creates_only_stable_pods(case: &mut Case) ->
     Ok(())
 }
 
+#[e2e::test]
 async fn a_scale_in_during_a_pause_keeps_the_partition(case: &mut Case) -> Result<()> {
     roll_out_to_first_pause(case, game_with_pause().max_unavailable(1)).await?;
     case.scale(3).await?;
@@ -143,6 +134,7 @@ async fn a_scale_in_during_a_pause_keeps_the_partition(case: &mut Case) -> Resul
     Ok(())
 }
 
+#[e2e::test]
 async fn an_apply_does_not_promote(case: &mut Case) -> Result<()> {
     let manifest = game_with_pause().set("/spec/updateStrategy/paused", false);
     roll_out_to_first_pause(case, manifest.clone()).await?;
@@ -153,6 +145,7 @@ async fn an_apply_does_not_promote(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn a_server_side_apply_does_not_promote(case: &mut Case) -> Result<()> {
     let manifest = game_with_pause().set("/spec/updateStrategy/paused", false);
     case.server_side_apply(&manifest).await?;
@@ -179,6 +172,7 @@ async fn ensure_stays_at_step_one(case: &Case) -> Result<()> {
     .await
 }
 
+#[e2e::test]
 async fn a_new_template_during_a_pause_starts_over(case: &mut Case) -> Result<()> {
     roll_out_to_first_pause(case, game_with_pause()).await?;
     case.set_image("game:v3").await?;
@@ -191,6 +185,7 @@ async fn a_new_template_during_a_pause_starts_over(case: &mut Case) -> Result<()
     view.ensure(view.count_with("game:v1") == 3)
 }
 
+#[e2e::test]
 async fn a_percentage_updates_at_least_one_pod(case: &mut Case) -> Result<()> {
     let game = game_with_pause().steps(json!([{"partition": "90%"}, {"pause": {}}]));
     roll_out_to_first_pause(case, game).await?;
@@ -199,6 +194,7 @@ async fn a_percentage_updates_at_least_one_pod(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn a_missing_hook_template_of_a_step_is_reported_until_it_exists(
     case: &mut Case,
 ) -> Result<()> {
@@ -219,6 +215,7 @@ async fn a_missing_hook_template_of_a_step_is_reported_until_it_exists(
     view.ensure(view.condition("FailedUpdate").is_none())
 }
 
+#[e2e::test]
 async fn after_the_last_step_all_pods_are_updated_regardless_of_the_partition(
     case: &mut Case,
 ) -> Result<()> {

@@ -23,20 +23,12 @@ pub mod sidecars;
 pub mod unguard;
 pub mod users;
 
-e2e::tests![
-    helm_lint_passes,
-    each_part_can_be_left_out,
-    wrong_values_are_refused_with_a_reason,
-    the_permissions_are_minimal,
-    commands_are_allowed_only_in_the_listed_namespaces,
-    crds_alerts_and_dashboards_are_rendered_unchanged,
-];
-
 /// Namespace of the release, as in the README.
 const SYSTEM: &str = "gamekeeper-system";
 /// Namespace of the workloads.
 const GAMES: &str = "games";
 
+#[e2e::test]
 async fn helm_lint_passes(case: &mut Case) -> Result<()> {
     let mut lint = helm(&case.plane().helm);
     lint.args(["lint", "--strict", "--kube-version=1.36", CHART]);
@@ -53,6 +45,7 @@ fn of_kind<'a>(objects: &'a [Value], kind: &str) -> Vec<&'a Value> {
     objects.iter().filter(|it| it["kind"] == kind).collect()
 }
 
+#[e2e::test]
 async fn each_part_can_be_left_out(case: &mut Case) -> Result<()> {
     let program = &case.plane().helm;
     let defaults = render(program, &[]).await?;
@@ -116,6 +109,7 @@ async fn each_part_can_be_left_out(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn wrong_values_are_refused_with_a_reason(case: &mut Case) -> Result<()> {
     for (value, reason) in [
         ("replcas=3", "additional properties 'replcas' not allowed"),
@@ -169,6 +163,7 @@ async fn wrong_values_are_refused_with_a_reason(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn the_permissions_are_minimal(case: &mut Case) -> Result<()> {
     let program = &case.plane().helm;
     let everything =
@@ -239,6 +234,7 @@ async fn the_permissions_are_minimal(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn commands_are_allowed_only_in_the_listed_namespaces(case: &mut Case) -> Result<()> {
     let program = &case.plane().helm;
     let defaults =
@@ -268,6 +264,7 @@ async fn commands_are_allowed_only_in_the_listed_namespaces(case: &mut Case) -> 
     Ok(())
 }
 
+#[e2e::test]
 async fn crds_alerts_and_dashboards_are_rendered_unchanged(case: &mut Case) -> Result<()> {
     let values = "metrics.alerts.enabled=true,metrics.dashboards.enabled=true";
     let objects = render(&case.plane().helm, &["--set", values]).await?;

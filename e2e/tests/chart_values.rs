@@ -12,21 +12,13 @@ use e2e::process::command::{run, run_unchecked};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-e2e::tests![
-    pods_are_restricted_probed_and_bounded,
-    additions_to_pods_are_rendered_once,
-    referenced_labels_and_ports_exist,
-    values_of_the_wrong_type_or_format_are_refused,
-    alerts_have_the_thresholds_and_runbooks_of_the_values,
-    the_command_in_the_notes_creates_a_workload,
-];
-
 async fn object(case: &Case, kind: &str, values: &str) -> Result<Value> {
     let objects = render(&case.plane().helm, &["--set", values]).await?;
     let found = objects.into_iter().find(|it| it["kind"] == kind);
     found.with_context(|| format!("no {kind}"))
 }
 
+#[e2e::test]
 async fn pods_are_restricted_probed_and_bounded(case: &mut Case) -> Result<()> {
     let deployment = object(case, "Deployment", "replicas=2").await?;
     let pod = &deployment["spec"]["template"]["spec"];
@@ -85,6 +77,7 @@ async fn probes_use_the_default_port(case: &Case, container: &Value) -> Result<(
     Ok(())
 }
 
+#[e2e::test]
 async fn additions_to_pods_are_rendered_once(case: &mut Case) -> Result<()> {
     let name = "app\\.kubernetes\\.io/name";
     let values = format!(
@@ -121,6 +114,7 @@ async fn additions_to_pods_are_rendered_once(case: &mut Case) -> Result<()> {
 }
 
 /// Checks the labels and ports by which Services, ServiceMonitors and NetworkPolicies refer to pods and to each other.
+#[e2e::test]
 async fn referenced_labels_and_ports_exist(case: &mut Case) -> Result<()> {
     let values = "metrics.serviceMonitor.enabled=true,admission.port=10443";
     let objects = render(&case.plane().helm, &["--set", values]).await?;
@@ -171,6 +165,7 @@ fn selects(selector: &Value, labels: &Value) -> bool {
     selector.is_some_and(|it| !it.is_empty() && it.iter().all(|(key, value)| labels[key] == *value))
 }
 
+#[e2e::test]
 async fn values_of_the_wrong_type_or_format_are_refused(case: &mut Case) -> Result<()> {
     for (value, reason) in [
         ("image.tag=12", "'/image/tag': got number, want string"),
@@ -188,6 +183,7 @@ async fn values_of_the_wrong_type_or_format_are_refused(case: &mut Case) -> Resu
     Ok(())
 }
 
+#[e2e::test]
 async fn alerts_have_the_thresholds_and_runbooks_of_the_values(case: &mut Case) -> Result<()> {
     let values = "metrics.alerts.enabled=true,metrics.alerts.stuckSeconds=2400,\
         metrics.alerts.hookWaitSeconds=10800,metrics.alerts.availablePercent=95,\
@@ -225,6 +221,7 @@ async fn alerts_have_the_thresholds_and_runbooks_of_the_values(case: &mut Case) 
 }
 
 /// Tests a packaged chart, which has no access to the repository.
+#[e2e::test]
 async fn the_command_in_the_notes_creates_a_workload(case: &mut Case) -> Result<()> {
     let folder = case.folder().join("packaged");
     std::fs::create_dir_all(&folder)?;

@@ -7,13 +7,6 @@ use e2e::workload::manifest::{Game, hook_template};
 use e2e::workload::view::{Pod, View};
 use serde_json::{Value, json};
 
-e2e::tests![
-    containers_are_updated_one_after_the_other,
-    a_container_that_never_runs_blocks_the_next_one_until_a_revert,
-    ordered_ready_waits_until_each_container_is_ready,
-    the_next_container_is_updated_after_the_operator_is_killed,
-];
-
 const POLICY: &str = "/spec/updateStrategy/inPlaceUpdateStrategy/policy";
 
 /// A patch that sets the images of a native sidecar and two containers.
@@ -82,6 +75,7 @@ fn patched_images(case: &Case, pod: &str) -> Result<Vec<Vec<String>>> {
     Ok(found)
 }
 
+#[e2e::test]
 async fn containers_are_updated_one_after_the_other(case: &mut Case) -> Result<()> {
     let before = create_settled(case, "OrderedReady", 2).await?;
     update(case, "log:v2", "game:v2", "proxy:v2").await?;
@@ -111,6 +105,7 @@ async fn containers_are_updated_one_after_the_other(case: &mut Case) -> Result<(
     Ok(())
 }
 
+#[e2e::test]
 async fn a_container_that_never_runs_blocks_the_next_one_until_a_revert(
     case: &mut Case,
 ) -> Result<()> {
@@ -131,6 +126,7 @@ async fn a_container_that_never_runs_blocks_the_next_one_until_a_revert(
     view.ensure(proxy == Some(&json!(0)))
 }
 
+#[e2e::test]
 async fn ordered_ready_waits_until_each_container_is_ready(case: &mut Case) -> Result<()> {
     create_settled(case, "OrderedReady", 1).await?;
     update(case, "log:v2", "game:v2-neverready", "proxy:v2").await?;
@@ -147,6 +143,7 @@ async fn ordered_ready_waits_until_each_container_is_ready(case: &mut Case) -> R
     Ok(())
 }
 
+#[e2e::test]
 async fn the_next_container_is_updated_after_the_operator_is_killed(case: &mut Case) -> Result<()> {
     create_settled(case, "OrderedReady", 1).await?;
     update(case, "log:v2-slow20", "game:v2", "proxy:v2").await?;

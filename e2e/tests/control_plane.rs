@@ -6,9 +6,8 @@ use e2e::cluster::control_plane::ControlPlane;
 use e2e::process::command::run;
 use tokio::process::Command;
 
-e2e::tests![stopping_one_spares_a_process_that_has_the_id_of_a_component];
-
 /// As if a component had ended, and its process ID had come again.
+#[e2e::test]
 async fn stopping_one_spares_a_process_that_has_the_id_of_a_component(_: &mut Case) -> Result<()> {
     let plane = ControlPlane::empty("ids").await?;
     let folder = plane.kubeconfig.parent().context("no folder")?;

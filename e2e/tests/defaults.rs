@@ -16,14 +16,6 @@ use e2e::workload::{GAME, SET};
 use gamekeeper_core::revision::{canonical, pull_policy};
 use serde_json::{Map, Value, json};
 
-e2e::tests![
-    the_planner_knows_every_default_of_the_api_server,
-    the_planner_knows_the_defaults_that_depend_on_other_fields,
-    a_written_default_changes_no_pod,
-    a_written_default_changes_no_pod_of_a_set,
-    an_orphaned_stateful_set_is_taken_over_with_its_pods,
-];
-
 /// The planner's table.
 const TABLE: &str = "core/src/revision/defaults.txt";
 /// Fields whose defaults depend on other fields; the planner has rules for them.
@@ -40,6 +32,7 @@ struct Seen {
     zero: Option<Value>,
 }
 
+#[e2e::test]
 async fn the_planner_knows_every_default_of_the_api_server(case: &mut Case) -> Result<()> {
     case.operator.terminate().await?;
     let seen = see_defaults(case).await?;
@@ -197,6 +190,7 @@ fn write_table(seen: &[Seen]) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn the_planner_knows_the_defaults_that_depend_on_other_fields(case: &mut Case) -> Result<()> {
     case.operator.terminate().await?;
     let webhook = Defaulted::install(case).await?;
@@ -326,10 +320,12 @@ fn short_and_long() -> [Value; 2] {
     [short, long]
 }
 
+#[e2e::test]
 async fn a_written_default_changes_no_pod(case: &mut Case) -> Result<()> {
     check_that_defaults_change_no_pod(case, Game::in_place(2)).await
 }
 
+#[e2e::test]
 async fn a_written_default_changes_no_pod_of_a_set(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     check_that_defaults_change_no_pod(case, Game::parallel(2).updated_by("InplaceUpdate")).await
@@ -377,6 +373,7 @@ fn uids(view: &View) -> Vec<&str> {
     view.pods.iter().map(|pod| pod.uid()).collect()
 }
 
+#[e2e::test]
 async fn an_orphaned_stateful_set_is_taken_over_with_its_pods(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     let [mut short, _] = short_and_long();

@@ -9,41 +9,37 @@ use serde_json::{Value, json};
 
 use crate::sidecars;
 
-e2e::tests![
-    canary_examples_become_ready,
-    first_hour_examples_become_ready,
-    hook_examples_become_ready,
-    stateful_examples_become_ready,
-    feature_examples_become_ready,
-    the_sidecars_of_the_example_are_in_its_pods,
-    every_examples_folder_is_tested,
-];
-
 /// The folders in `examples` that are tested here.
 pub const FOLDERS: [&str; 5] = ["canary", "features", "first-hour", "hooks", "stateful"];
 
+#[e2e::test]
 async fn canary_examples_become_ready(case: &mut Case) -> Result<()> {
     apply_each(case, "canary").await
 }
 
+#[e2e::test]
 async fn first_hour_examples_become_ready(case: &mut Case) -> Result<()> {
     apply_each(case, "first-hour").await
 }
 
+#[e2e::test]
 async fn hook_examples_become_ready(case: &mut Case) -> Result<()> {
     apply_each(case, "hooks").await
 }
 
+#[e2e::test]
 async fn stateful_examples_become_ready(case: &mut Case) -> Result<()> {
     apply_each_with_volumes(case, "stateful", &["world-0", "world-1", "world-2"]).await
 }
 
+#[e2e::test]
 async fn feature_examples_become_ready(case: &mut Case) -> Result<()> {
     apply_each_with_volumes(case, "features", &["realm-0", "realm-1"]).await
 }
 
 /// A test's operator serves only the SidecarSets for the test's namespace, and the name of a SidecarSet must be unique
 /// in the cluster, so the namespace and the name are changed here.
+#[e2e::test]
 async fn the_sidecars_of_the_example_are_in_its_pods(case: &mut Case) -> Result<()> {
     let documents = manifest("examples/features/sidecars.yaml")?;
     let [mut set, workload] = <[Value; 2]>::try_from(documents)
@@ -67,6 +63,7 @@ async fn the_sidecars_of_the_example_are_in_its_pods(case: &mut Case) -> Result<
     sidecars::remove(case).await
 }
 
+#[e2e::test]
 async fn every_examples_folder_is_tested(_: &mut Case) -> Result<()> {
     let folders = std::fs::read_dir(repository().join("examples"))?;
     let mut found: Vec<PathBuf> =

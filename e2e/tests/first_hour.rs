@@ -7,13 +7,6 @@ use e2e::cluster::control_plane::ControlPlane;
 use e2e::documents::reader::{FIRST_HOUR, Reader, Section, is_run, read};
 use e2e::documents::transcript::{DocCommand, commands};
 
-e2e::tests![
-    the_first_hour_prints_what_the_readme_shows,
-    a_canary_prints_what_the_walkthrough_shows,
-    a_guarded_deletion_and_the_runbooks_print_what_the_documents_show,
-    every_command_of_the_tutorials_is_tested,
-];
-
 const README: &str = "README.md";
 const WALKTHROUGHS: &str = "docs/walkthroughs.md";
 
@@ -35,6 +28,7 @@ const FOLLOWED_ELSEWHERE: [&str; 2] =
 /// Commands in the documents' prose.
 const INLINE: [&str; 2] = ["make help", "gamekeeper run --help"];
 
+#[e2e::test]
 async fn every_command_of_the_tutorials_is_tested(_: &mut Case) -> Result<()> {
     // The minimum guards against a layout in which no commands are found.
     ensure_all_commands_are_run(README, 12)?;
@@ -64,6 +58,7 @@ fn ensure_all_commands_are_run(document: &str, minimum: usize) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn the_first_hour_prints_what_the_readme_shows(case: &mut Case) -> Result<()> {
     on_an_empty_cluster(case, "first-hour", async |reader| {
         reader.follow(SECTIONS[0]).await?;
@@ -75,10 +70,12 @@ async fn the_first_hour_prints_what_the_readme_shows(case: &mut Case) -> Result<
     .await
 }
 
+#[e2e::test]
 async fn a_canary_prints_what_the_walkthrough_shows(case: &mut Case) -> Result<()> {
     on_an_empty_cluster(case, "canary", async |reader| reader.follow(SECTIONS[1]).await).await
 }
 
+#[e2e::test]
 async fn a_guarded_deletion_and_the_runbooks_print_what_the_documents_show(
     case: &mut Case,
 ) -> Result<()> {

@@ -14,17 +14,6 @@ use serde_json::{Value, json};
 
 use crate::sidecars;
 
-e2e::tests![
-    the_actions_steer_a_rollout,
-    the_actions_pause_and_resume_a_sidecar_set,
-    a_sync_leaves_alone_what_git_does_not_have,
-    a_sync_sets_what_git_has_and_the_operator_answers,
-    a_user_resumes_while_paused_is_false_because_of_a_sync,
-    a_replacement_does_not_end_a_pause,
-    the_scripts_pass_the_tests_of_argo_cd,
-    kustomize_changes_names_replicas_and_images,
-];
-
 async fn get(case: &Case, name: &str) -> Result<Value> {
     let printed = case.kubectl(&["get", name, "-o=json"]).await?;
     Ok(serde_json::from_str(&printed)?)
@@ -49,6 +38,7 @@ fn is_paused_at(view: &View, step: i64) -> bool {
     view.step() == step && view.is_paused() && !view.pause_reasons().is_empty()
 }
 
+#[e2e::test]
 async fn the_actions_steer_a_rollout(case: &mut Case) -> Result<()> {
     case.hooks.answer("/drained", Answer::Json(json!({"age": 45})));
     case.apply(hook_template("drained", &case.hooks.url("/drained"))).await?;
@@ -103,6 +93,7 @@ async fn the_actions_steer_a_rollout(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn the_actions_pause_and_resume_a_sidecar_set(case: &mut Case) -> Result<()> {
     let name = format!("sidecarsets/{}", sidecars::name(case));
     let set = |image: &str| {
@@ -143,6 +134,7 @@ async fn pause_a_canary(case: &Case) -> Result<Game> {
     Ok(game)
 }
 
+#[e2e::test]
 async fn a_sync_leaves_alone_what_git_does_not_have(case: &mut Case) -> Result<()> {
     let game = pause_a_canary(case).await?;
     case.apply(&game).await?;
@@ -153,6 +145,7 @@ async fn a_sync_leaves_alone_what_git_does_not_have(case: &mut Case) -> Result<(
 }
 
 /// What docs/gitops.md says about fields that a manifest contains although others write them.
+#[e2e::test]
 async fn a_sync_sets_what_git_has_and_the_operator_answers(case: &mut Case) -> Result<()> {
     let manifest = Game::rolling(2);
     case.apply(&manifest).await?;
@@ -206,6 +199,7 @@ async fn a_sync_sets_what_git_has_and_the_operator_answers(case: &mut Case) -> R
 }
 
 /// The operator would set `paused` to true again, but the user is faster, or it has given up.
+#[e2e::test]
 async fn a_user_resumes_while_paused_is_false_because_of_a_sync(case: &mut Case) -> Result<()> {
     let steps = json!([{"partition": 2}, {"pause": {}}, {"partition": 1}, {"pause": {}}]);
     let game = Game::in_place(3).steps(steps).set("/spec/updateStrategy/paused", false);
@@ -233,6 +227,7 @@ async fn a_user_resumes_while_paused_is_false_because_of_a_sync(case: &mut Case)
 }
 
 /// `Replace=true` also removes the operator's annotations.
+#[e2e::test]
 async fn a_replacement_does_not_end_a_pause(case: &mut Case) -> Result<()> {
     let game = pause_a_canary(case).await?.set("/spec/replicas", 3);
     case.kubectl_with(&["replace", "-f=-"], &game.to_string()).await?;
@@ -247,6 +242,7 @@ async fn a_replacement_does_not_end_a_pause(case: &mut Case) -> Result<()> {
 }
 
 /// Runs health_test.yaml and action_test.yaml of each kind, as Argo CD's own tests do.
+#[e2e::test]
 async fn the_scripts_pass_the_tests_of_argo_cd(_: &mut Case) -> Result<()> {
     let read = |path: &Path| -> Result<Value> {
         let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
@@ -289,6 +285,7 @@ async fn the_scripts_pass_the_tests_of_argo_cd(_: &mut Case) -> Result<()> {
 }
 
 /// kustomize renames objects, and what refers to them.
+#[e2e::test]
 async fn kustomize_changes_names_replicas_and_images(case: &mut Case) -> Result<()> {
     let folder = repository().join("release/kustomize");
     case.kubectl(&["apply", "-k", &folder.to_string_lossy()]).await?;

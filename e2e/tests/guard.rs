@@ -15,20 +15,6 @@ use crate::guard_setup::{
 };
 use crate::protection::{release, uninstall};
 
-e2e::tests![
-    no_client_ends_a_guarded_match,
-    a_drain_waits_for_guarded_pods,
-    the_guard_is_switched_on_and_off,
-    a_guard_is_not_in_force_without_its_policy,
-    a_failed_hook_of_a_guarded_pod_is_run_again,
-    a_guarded_pod_is_deleted_at_its_deadline,
-    guarded_pods_are_released_by_users,
-    removing_the_hook_keeps_the_guard,
-    no_pod_is_recreated_after_its_hook_was_removed,
-    the_label_alone_guards_nothing,
-    a_guarded_stateful_set_is_updated_and_scaled_in,
-];
-
 const LABEL: &str = "gamekeeper.tkex.tencent.com/guarded";
 
 /// Checks that every request that would end a match is refused, with a message that says what to do instead.
@@ -82,6 +68,7 @@ async fn ensure_no_request_ends_the_match(case: &Case, pod: &str) -> Result<()> 
     Ok(())
 }
 
+#[e2e::test]
 async fn no_client_ends_a_guarded_match(case: &mut Case) -> Result<()> {
     let view = apply_guarded(case, Game::in_place(2), 2).await?;
     let pod = view.pod_names()[0].to_owned();
@@ -118,6 +105,7 @@ async fn no_client_ends_a_guarded_match(case: &mut Case) -> Result<()> {
     uninstall(case, "guard").await
 }
 
+#[e2e::test]
 async fn a_drain_waits_for_guarded_pods(case: &mut Case) -> Result<()> {
     let node = create_node(case).await?;
     let tolerations = json!([{"key": "only", "operator": "Exists"}]);
@@ -153,6 +141,7 @@ fn is_kept_by_autoscalers(pod: &Pod) -> bool {
         && annotation("karpenter.sh~1do-not-disrupt") == "true"
 }
 
+#[e2e::test]
 async fn the_guard_is_switched_on_and_off(case: &mut Case) -> Result<()> {
     install_policy(case).await?;
     case.hooks.answer("/", refusing_answer());
@@ -186,6 +175,7 @@ async fn the_guard_is_switched_on_and_off(case: &mut Case) -> Result<()> {
     uninstall(case, "guard").await
 }
 
+#[e2e::test]
 async fn a_guard_is_not_in_force_without_its_policy(case: &mut Case) -> Result<()> {
     case.apply(hook_template("test", &case.hooks.url("/"))).await?;
     case.apply(Game::in_place(1).pre_delete("test").guarded()).await?;
@@ -202,6 +192,7 @@ async fn a_guard_is_not_in_force_without_its_policy(case: &mut Case) -> Result<(
     uninstall(case, "guard").await
 }
 
+#[e2e::test]
 async fn a_failed_hook_of_a_guarded_pod_is_run_again(case: &mut Case) -> Result<()> {
     apply_guarded(case, Game::in_place(2), 2).await?;
     case.scale(1).await?;
@@ -219,6 +210,7 @@ async fn a_failed_hook_of_a_guarded_pod_is_run_again(case: &mut Case) -> Result<
     uninstall(case, "guard").await
 }
 
+#[e2e::test]
 async fn a_guarded_pod_is_deleted_at_its_deadline(case: &mut Case) -> Result<()> {
     let game = Game::in_place(2);
     apply_guarded(case, game, 2).await?;
@@ -241,6 +233,7 @@ async fn a_guarded_pod_is_deleted_at_its_deadline(case: &mut Case) -> Result<()>
     uninstall(case, "guard").await
 }
 
+#[e2e::test]
 async fn guarded_pods_are_released_by_users(case: &mut Case) -> Result<()> {
     let view = apply_guarded(case, Game::in_place(3), 3).await?;
     let pod = format!("pod/{}", view.pod_names()[0]);
@@ -264,6 +257,7 @@ async fn guarded_pods_are_released_by_users(case: &mut Case) -> Result<()> {
     uninstall(case, "guard").await
 }
 
+#[e2e::test]
 async fn removing_the_hook_keeps_the_guard(case: &mut Case) -> Result<()> {
     apply_guarded(case, Game::in_place(2), 2).await?;
     let remove = json!([{"op": "remove", "path": "/spec/preDeleteUpdateStrategy/hook"}]);
@@ -282,6 +276,7 @@ async fn removing_the_hook_keeps_the_guard(case: &mut Case) -> Result<()> {
     uninstall(case, "guard").await
 }
 
+#[e2e::test]
 async fn no_pod_is_recreated_after_its_hook_was_removed(case: &mut Case) -> Result<()> {
     let game = Game::rolling(2).max_unavailable(2);
     let guarded = apply_guarded(case, game, 2).await?;
@@ -302,6 +297,7 @@ async fn no_pod_is_recreated_after_its_hook_was_removed(case: &mut Case) -> Resu
     uninstall(case, "guard").await
 }
 
+#[e2e::test]
 async fn the_label_alone_guards_nothing(case: &mut Case) -> Result<()> {
     apply_guarded(case, Game::in_place(1), 1).await?;
     let pod = json!({
@@ -323,6 +319,7 @@ async fn the_label_alone_guards_nothing(case: &mut Case) -> Result<()> {
     uninstall(case, "guard").await
 }
 
+#[e2e::test]
 async fn a_guarded_stateful_set_is_updated_and_scaled_in(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     let view = apply_guarded(case, Game::parallel(3).max_unavailable(3), 3).await?;

@@ -13,17 +13,9 @@ use crate::guard_setup::{
 };
 use crate::protection::{release, uninstall};
 
-e2e::tests![
-    a_resize_that_restarts_containers_is_refused,
-    a_drain_waits_during_a_foreground_deletion,
-    a_policy_that_removes_the_label_is_reported,
-    a_missing_secret_holds_a_guarded_pod_until_its_deadline,
-    a_users_budget_that_selects_guarded_pods_is_reported,
-    a_guarded_pod_that_its_kubelet_ends_is_counted,
-];
-
 const CONTAINER: &str = "/spec/template/spec/containers/0";
 
+#[e2e::test]
 async fn a_resize_that_restarts_containers_is_refused(case: &mut Case) -> Result<()> {
     let requests = json!({"requests": {"cpu": "100m", "memory": "64Mi"}});
     let policy = json!([
@@ -49,6 +41,7 @@ async fn a_resize_that_restarts_containers_is_refused(case: &mut Case) -> Result
     uninstall(case, "guard").await
 }
 
+#[e2e::test]
 async fn a_drain_waits_during_a_foreground_deletion(case: &mut Case) -> Result<()> {
     let node = create_node(case).await?;
     let tolerations = json!([{"key": "only", "operator": "Exists"}]);
@@ -120,6 +113,7 @@ async fn until_labels_are_removed(case: &Case, are_removed: bool) -> Result<()> 
     .await
 }
 
+#[e2e::test]
 async fn a_policy_that_removes_the_label_is_reported(case: &mut Case) -> Result<()> {
     install_policy(case).await?;
     let policy = install_label_removal(case).await?;
@@ -140,6 +134,7 @@ async fn a_policy_that_removes_the_label_is_reported(case: &mut Case) -> Result<
     uninstall(case, "guard").await
 }
 
+#[e2e::test]
 async fn a_missing_secret_holds_a_guarded_pod_until_its_deadline(case: &mut Case) -> Result<()> {
     install_policy(case).await?;
     let source = json!({"secretKeyRef": {"name": "missing", "key": "token"}});
@@ -176,6 +171,7 @@ async fn a_missing_secret_holds_a_guarded_pod_until_its_deadline(case: &mut Case
     uninstall(case, "guard").await
 }
 
+#[e2e::test]
 async fn a_users_budget_that_selects_guarded_pods_is_reported(case: &mut Case) -> Result<()> {
     install_policy(case).await?;
     case.apply(json!({
@@ -211,6 +207,7 @@ async fn a_users_budget_that_selects_guarded_pods_is_reported(case: &mut Case) -
     uninstall(case, "guard").await
 }
 
+#[e2e::test]
 async fn a_guarded_pod_that_its_kubelet_ends_is_counted(case: &mut Case) -> Result<()> {
     apply_guarded(case, Game::in_place(2), 2).await?;
     // Only a pod that the operator has seen running is counted.

@@ -12,11 +12,6 @@ use serde_json::{Value, json};
 use crate::guard_setup::{allowing_answer, budgets, install_policy, until_guarded};
 use crate::protection::{release, uninstall};
 
-e2e::tests![
-    without_guarded_pods_there_is_no_trace_of_a_guard,
-    a_guarded_pod_costs_at_most_one_more_write_at_its_deletion,
-];
-
 /// What only guards add to objects: a label and a finalizer of the same name; a condition; annotations of workloads and
 /// pods.
 const TRACES: [&str; 7] = [
@@ -38,6 +33,7 @@ const RESOURCES: [&str; 4] = [
 /// The number of pods of each workload when writes are compared.
 const PODS: u32 = 10;
 
+#[e2e::test]
 async fn without_guarded_pods_there_is_no_trace_of_a_guard(case: &mut Case) -> Result<()> {
     let class = release(case);
     case.plane()
@@ -150,6 +146,7 @@ struct Costs {
     deletion: Counts,
 }
 
+#[e2e::test]
 async fn a_guarded_pod_costs_at_most_one_more_write_at_its_deletion(case: &mut Case) -> Result<()> {
     install_policy(case).await?;
     case.hooks.answer("/", allowing_answer());

@@ -18,14 +18,13 @@ use crate::guard_setup::{
 };
 use crate::protection::uninstall;
 
-e2e::tests![guarded_pods_outlive_deleted_crds_until_their_hooks_run_or_they_are_released];
-
 const RUNS: &str = "hookruns.tkex.tencent.com";
 const DEPLOYMENTS: &str = "gamedeployments.tkex.tencent.com";
 /// The name of the workload with a deadline.
 const LATE: &str = "late";
 const SETS: &str = "gamestatefulsets.tkex.tencent.com";
 
+#[e2e::test]
 async fn guarded_pods_outlive_deleted_crds_until_their_hooks_run_or_they_are_released(
     case: &mut Case,
 ) -> Result<()> {

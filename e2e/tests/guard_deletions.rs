@@ -12,13 +12,6 @@ use crate::guard_setup::{
 };
 use crate::protection::uninstall;
 
-e2e::tests![
-    a_guarded_workload_is_deleted_after_its_last_match,
-    a_foreground_deletion_waits_for_guarded_pods,
-    orphaned_guarded_pods_are_left_to_the_user,
-    a_guarded_workload_is_deleted_together_with_its_hook_template,
-];
-
 /// Deletes the workload with these options while its hook fails. The pods must be kept until the hook allows the
 /// deletion, first without an operator, then with one.
 async fn delete_with(case: &mut Case, options: &[&str]) -> Result<()> {
@@ -53,12 +46,14 @@ async fn delete_with(case: &mut Case, options: &[&str]) -> Result<()> {
     until_deleted(case).await
 }
 
+#[e2e::test]
 async fn a_guarded_workload_is_deleted_after_its_last_match(case: &mut Case) -> Result<()> {
     apply_guarded(case, Game::in_place(2), 2).await?;
     delete_with(case, &[]).await?;
     uninstall(case, "guard").await
 }
 
+#[e2e::test]
 async fn a_foreground_deletion_waits_for_guarded_pods(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     apply_guarded(case, Game::parallel(2), 2).await?;
@@ -66,6 +61,7 @@ async fn a_foreground_deletion_waits_for_guarded_pods(case: &mut Case) -> Result
     uninstall(case, "guard").await
 }
 
+#[e2e::test]
 async fn orphaned_guarded_pods_are_left_to_the_user(case: &mut Case) -> Result<()> {
     apply_guarded(case, Game::in_place(2), 2).await?;
     let before = live_pods(case).await?;
@@ -97,6 +93,7 @@ async fn orphaned_guarded_pods_are_left_to_the_user(case: &mut Case) -> Result<(
     uninstall(case, "guard").await
 }
 
+#[e2e::test]
 async fn a_guarded_workload_is_deleted_together_with_its_hook_template(
     case: &mut Case,
 ) -> Result<()> {

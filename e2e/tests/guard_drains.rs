@@ -16,11 +16,6 @@ use crate::guard_setup::{
 };
 use crate::protection::uninstall;
 
-e2e::tests![
-    a_drain_of_a_set_completes_after_the_pods_hooks,
-    a_drain_of_a_set_completes_even_if_the_operator_is_killed,
-];
-
 /// After a longer pause between two attempts to evict a pod, a drain can miss the pod's deletion: the operator keeps
 /// the pod's name free for ten seconds, counted from its decision and in whole seconds.
 const LONGEST_PAUSE: SignedDuration = SignedDuration::from_secs(8);
@@ -81,6 +76,7 @@ fn vacated(case: &Case) -> Result<BTreeSet<String>> {
 }
 
 /// A user requests the move. OrderedReady moves one pod at a time.
+#[e2e::test]
 async fn a_drain_of_a_set_completes_after_the_pods_hooks(case: &mut Case) -> Result<()> {
     let node = create_node_with_two_pods(case, Game::ordered(2)).await?;
     case.kubectl(&["cordon", &node]).await?;
@@ -98,6 +94,7 @@ async fn a_drain_of_a_set_completes_after_the_pods_hooks(case: &mut Case) -> Res
 
 /// With onNodeGoing: Move, both pods are moved at the same time. The restarted operator, too, keeps their names free
 /// until the drain can have noticed the deletions.
+#[e2e::test]
 async fn a_drain_of_a_set_completes_even_if_the_operator_is_killed(case: &mut Case) -> Result<()> {
     let set = Game::parallel(2).max_unavailable(2).set("/spec/protection/onNodeGoing", "Move");
     let node = create_node_with_two_pods(case, set).await?;

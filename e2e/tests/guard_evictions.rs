@@ -15,13 +15,7 @@ use crate::guard_setup::{
 };
 use crate::protection::uninstall;
 
-e2e::tests![
-    an_eviction_is_refused_while_another_pod_waits,
-    an_eviction_of_a_pending_pod_succeeds,
-    a_priority_class_keeps_guarded_pods_from_preemption,
-    a_deleted_budget_is_restored,
-];
-
+#[e2e::test]
 async fn an_eviction_is_refused_while_another_pod_waits(case: &mut Case) -> Result<()> {
     apply_guarded(case, Game::in_place(3), 3).await?;
     case.scale(2).await?;
@@ -44,6 +38,7 @@ async fn an_eviction_is_refused_while_another_pod_waits(case: &mut Case) -> Resu
 }
 
 /// The gap that docs/guard.md describes: the API server evicts Pending pods regardless of budgets.
+#[e2e::test]
 async fn an_eviction_of_a_pending_pod_succeeds(case: &mut Case) -> Result<()> {
     install_policy(case).await?;
     case.hooks.answer("/", refusing_answer());
@@ -124,6 +119,7 @@ async fn clean_up(case: &Case, node: &str) -> Result<()> {
     uninstall(case, "guard").await
 }
 
+#[e2e::test]
 async fn a_priority_class_keeps_guarded_pods_from_preemption(case: &mut Case) -> Result<()> {
     let mut class = priority_class(case, "guarded", 2000);
     class["preemptionPolicy"] = json!("Never");
@@ -148,6 +144,7 @@ async fn a_priority_class_keeps_guarded_pods_from_preemption(case: &mut Case) ->
 }
 
 /// An administrator has removed the policy, deleted the budget, and installed the policy again.
+#[e2e::test]
 async fn a_deleted_budget_is_restored(case: &mut Case) -> Result<()> {
     let view = apply_guarded(case, Game::in_place(2), 2).await?;
     let budget = budgets(case).await?.remove(0);

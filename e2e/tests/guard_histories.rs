@@ -7,8 +7,6 @@ use anyhow::{Context, Result, ensure};
 use e2e::campaign::guard::{Actor, History, Played, Stage, Stimulus, Variant, play_until};
 use e2e::case::Case;
 
-e2e::tests![with_the_policy_no_match_is_ended, without_the_policy_matches_are_ended_and_counted,];
-
 /// The history with this number among those in which a client deletes all pods after the first two seconds, and no
 /// client deletes the workload or the namespace.
 fn history(number: usize) -> Result<History> {
@@ -58,6 +56,7 @@ async fn play(case: &mut Case, policy: Policy) -> Result<Played> {
     Ok(played)
 }
 
+#[e2e::test]
 async fn with_the_policy_no_match_is_ended(case: &mut Case) -> Result<()> {
     let played = play(case, Policy::Stays).await?;
     ensure!(played.passed(), "{played}");
@@ -65,6 +64,7 @@ async fn with_the_policy_no_match_is_ended(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn without_the_policy_matches_are_ended_and_counted(case: &mut Case) -> Result<()> {
     let played = play(case, Policy::IsRemoved).await?;
     // Which client is the first to end a match depends on timing.

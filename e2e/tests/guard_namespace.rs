@@ -15,11 +15,6 @@ use serde_json::{Value, json};
 
 use crate::guard_setup::{live_pods, until_guarded, waiting_reasons};
 
-e2e::tests![
-    a_namespace_is_deleted_after_its_last_match,
-    a_set_in_a_deleted_namespace_ends_after_its_last_match,
-];
-
 const PLAYERS: &str = "players";
 
 /// The hook passes for pods without players. It needs nothing but the pod, because the namespace controller deletes
@@ -89,6 +84,7 @@ async fn until_namespace_is_deleted(case: &Case) -> Result<()> {
     .await
 }
 
+#[e2e::test]
 async fn a_namespace_is_deleted_after_its_last_match(case: &mut Case) -> Result<()> {
     let system = start_matches(case, Game::in_place(3), 3).await?;
     case.apply(Game::in_place(2).named("unguarded")).await?;
@@ -128,6 +124,7 @@ async fn a_namespace_is_deleted_after_its_last_match(case: &mut Case) -> Result<
     uninstall(&system, "guard").await
 }
 
+#[e2e::test]
 async fn a_set_in_a_deleted_namespace_ends_after_its_last_match(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     let system = start_matches(case, Game::ordered(2), 2).await?;

@@ -17,20 +17,6 @@ use crate::guard_setup::{
 use crate::protection::uninstall;
 use crate::stateful_volumes::with_volumes;
 
-e2e::tests![
-    a_node_is_emptied_by_a_move,
-    a_pod_of_a_set_is_moved,
-    on_node_going_moves_pods_off_a_cordoned_node,
-    pods_that_do_not_tolerate_a_taint_stay_or_are_moved,
-    pods_of_a_set_leave_a_tainted_node_with_their_claims,
-    a_paused_canary_keeps_its_revisions_when_it_leaves_a_node,
-    a_drain_that_waits_is_told_with_the_command_that_moves_the_pods,
-    a_node_that_does_not_respond_is_named,
-    guarded_pods_on_an_unreachable_node_are_replaced,
-    guarded_pods_on_an_out_of_service_node_are_replaced,
-    guarded_pods_of_a_deleted_node_are_replaced,
-];
-
 /// A GameDeployment with two pods that start on a node as long as it accepts them.
 fn two_pods_preferring(case: &Case, node: &str) -> Game {
     preferring(node, case, Game::rolling(2).max_unavailable(1))
@@ -62,6 +48,7 @@ async fn create_node_with_two_pods(case: &mut Case) -> Result<String> {
     Ok(node)
 }
 
+#[e2e::test]
 async fn a_node_is_emptied_by_a_move(case: &mut Case) -> Result<()> {
     let node = create_node_with_two_pods(case).await?;
     let on_node = |view: &View| count_on(view, &node);
@@ -84,6 +71,7 @@ async fn a_node_is_emptied_by_a_move(case: &mut Case) -> Result<()> {
     uninstall(case, "guard").await
 }
 
+#[e2e::test]
 async fn a_pod_of_a_set_is_moved(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     let view = apply_guarded(case, Game::ordered(2), 2).await?;
@@ -114,6 +102,7 @@ async fn a_pod_of_a_set_is_moved(case: &mut Case) -> Result<()> {
     uninstall(case, "guard").await
 }
 
+#[e2e::test]
 async fn on_node_going_moves_pods_off_a_cordoned_node(case: &mut Case) -> Result<()> {
     let node = create_node(case).await?;
     let game = two_pods_preferring(case, &node);
@@ -162,6 +151,7 @@ async fn until_replaced(case: &Case, node: &str) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn a_drain_that_waits_is_told_with_the_command_that_moves_the_pods(
     case: &mut Case,
 ) -> Result<()> {
@@ -189,6 +179,7 @@ async fn a_drain_that_waits_is_told_with_the_command_that_moves_the_pods(
     uninstall(case, "guard").await
 }
 
+#[e2e::test]
 async fn a_node_that_does_not_respond_is_named(case: &mut Case) -> Result<()> {
     let node = create_node(case).await?;
     let tolerations = json!([
@@ -220,6 +211,7 @@ async fn a_node_that_does_not_respond_is_named(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn guarded_pods_on_an_unreachable_node_are_replaced(case: &mut Case) -> Result<()> {
     let node = create_node(case).await?;
     let tolerations = json!([
@@ -253,6 +245,7 @@ async fn guarded_pods_on_an_unreachable_node_are_replaced(case: &mut Case) -> Re
     uninstall(case, "guard").await
 }
 
+#[e2e::test]
 async fn guarded_pods_on_an_out_of_service_node_are_replaced(case: &mut Case) -> Result<()> {
     let node = create_node_with_two_pods(case).await?;
     let taint = "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute";
@@ -262,6 +255,7 @@ async fn guarded_pods_on_an_out_of_service_node_are_replaced(case: &mut Case) ->
     uninstall(case, "guard").await
 }
 
+#[e2e::test]
 async fn guarded_pods_of_a_deleted_node_are_replaced(case: &mut Case) -> Result<()> {
     let node = create_node_with_two_pods(case).await?;
     case.kubectl(&["delete", "node", &node]).await?;
@@ -271,6 +265,7 @@ async fn guarded_pods_of_a_deleted_node_are_replaced(case: &mut Case) -> Result<
 
 /// The taint manager's deletions are refused whether or not the operator runs. With onNodeGoing: Move, the pods are
 /// replaced.
+#[e2e::test]
 async fn pods_that_do_not_tolerate_a_taint_stay_or_are_moved(case: &mut Case) -> Result<()> {
     let node = create_node_with_two_pods(case).await?;
     let before = live_pods(case).await?;
@@ -315,6 +310,7 @@ async fn claims(case: &Case) -> Result<Vec<(String, String, String)>> {
     Ok(claims.collect())
 }
 
+#[e2e::test]
 async fn pods_of_a_set_leave_a_tainted_node_with_their_claims(case: &mut Case) -> Result<()> {
     let node = create_node(case).await?;
     // A scale-in would delete the claims, but a move is not a scale-in.
@@ -356,6 +352,7 @@ async fn pods_of_a_set_leave_a_tainted_node_with_their_claims(case: &mut Case) -
     uninstall(case, "guard").await
 }
 
+#[e2e::test]
 async fn a_paused_canary_keeps_its_revisions_when_it_leaves_a_node(case: &mut Case) -> Result<()> {
     let node = create_node(case).await?;
     let game = two_pods_preferring(case, &node).steps(json!([{"partition": 1}, {"pause": {}}]));

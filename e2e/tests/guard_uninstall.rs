@@ -13,15 +13,6 @@ use tokio::process::Command;
 use crate::guard_setup::{apply_guarded, budgets, label, live_pods, waiting_reasons};
 use crate::protection::uninstall;
 
-e2e::tests![
-    guards_are_removed_unless_pods_wait,
-    a_budget_and_labels_without_a_workload_are_removed,
-    an_interrupted_run_does_not_leave_the_operator_stopped,
-    the_job_of_the_chart_stops_the_operator,
-    a_release_that_goes_on_keeps_its_operator_and_guards,
-    guards_are_removed_by_hand_once_the_operator_is_stopped,
-];
-
 /// The annotation that stores the operator's number of replicas while it is stopped.
 const REMEMBERED_REPLICAS: &str = "/metadata/annotations/gamekeeper.tkex.tencent.com~1replicas";
 
@@ -38,6 +29,7 @@ async fn ensure_nothing_blocks(case: &Case, before: &[String]) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn guards_are_removed_unless_pods_wait(case: &mut Case) -> Result<()> {
     apply_guarded(case, Game::in_place(3), 3).await?;
     let before = live_pods(case).await?;
@@ -60,6 +52,7 @@ async fn guards_are_removed_unless_pods_wait(case: &mut Case) -> Result<()> {
     uninstall(case, "guard").await
 }
 
+#[e2e::test]
 async fn a_budget_and_labels_without_a_workload_are_removed(case: &mut Case) -> Result<()> {
     apply_guarded(case, Game::in_place(2), 2).await?;
     let before = live_pods(case).await?;
@@ -169,6 +162,7 @@ async fn record(case: &Case, version: u32, status: &str) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn an_interrupted_run_does_not_leave_the_operator_stopped(case: &mut Case) -> Result<()> {
     apply_guarded(case, Game::in_place(3), 3).await?;
     deploy(case).await?;
@@ -196,6 +190,7 @@ async fn an_interrupted_run_does_not_leave_the_operator_stopped(case: &mut Case)
     uninstall(case, "guard").await
 }
 
+#[e2e::test]
 async fn the_job_of_the_chart_stops_the_operator(case: &mut Case) -> Result<()> {
     apply_guarded(case, Game::in_place(2), 2).await?;
     deploy(case).await?;
@@ -220,6 +215,7 @@ async fn the_job_of_the_chart_stops_the_operator(case: &mut Case) -> Result<()> 
 
 /// The Job runs although Helm does not uninstall the release: it was applied with the other objects, or its pod could
 /// start only after a rollback.
+#[e2e::test]
 async fn a_release_that_goes_on_keeps_its_operator_and_guards(case: &mut Case) -> Result<()> {
     apply_guarded(case, Game::in_place(2), 2).await?;
     deploy(case).await?;
@@ -254,6 +250,7 @@ async fn administrator_runs(case: &Case, args: &[&str]) -> Result<CommandOutput>
     run_unchecked(&mut command).await
 }
 
+#[e2e::test]
 async fn guards_are_removed_by_hand_once_the_operator_is_stopped(case: &mut Case) -> Result<()> {
     apply_guarded(case, Game::in_place(2), 2).await?;
     deploy(case).await?;

@@ -4,23 +4,20 @@ use anyhow::{Result, ensure};
 use e2e::campaign::{History, Kind, play};
 use e2e::case::Case;
 
-e2e::tests![
-    an_in_place_canary_survives_faults,
-    a_rolling_update_survives_faults,
-    a_stateful_set_survives_faults,
-];
-
 /// The number of histories of each kind.
 const HISTORIES: usize = 7;
 
+#[e2e::test]
 async fn an_in_place_canary_survives_faults(case: &mut Case) -> Result<()> {
     play_histories(case, Kind::Canary).await
 }
 
+#[e2e::test]
 async fn a_rolling_update_survives_faults(case: &mut Case) -> Result<()> {
     play_histories(case, Kind::Rolling).await
 }
 
+#[e2e::test]
 async fn a_stateful_set_survives_faults(case: &mut Case) -> Result<()> {
     play_histories(case, Kind::Set).await
 }

@@ -10,15 +10,6 @@ use serde_json::json;
 
 use crate::run::{hook_run, status, until_phase};
 
-e2e::tests![
-    the_web_example_waits_until_no_players_are_left,
-    the_prometheus_example_waits_until_the_pod_is_idle,
-    the_kubernetes_example_waits_until_the_pod_is_drained,
-    the_job_example_waits_until_the_match_is_saved,
-    the_exec_example_waits_until_no_players_are_left,
-    the_example_in_doubt_passes_fails_or_measures_again,
-];
-
 /// Applies an example, with some text replaced, and a workload with this example as its PreDelete hook. Then scales the
 /// workload to zero.
 async fn scale_to_zero(
@@ -53,6 +44,7 @@ async fn until_failures(case: &Case, failures: i64) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn the_web_example_waits_until_no_players_are_left(case: &mut Case) -> Result<()> {
     case.hooks.answer("/players", Answer::Json(json!({"online": 3})));
     let port = format!(":{}/", case.hooks.port());
@@ -63,6 +55,7 @@ async fn the_web_example_waits_until_no_players_are_left(case: &mut Case) -> Res
     Ok(())
 }
 
+#[e2e::test]
 async fn the_prometheus_example_waits_until_the_pod_is_idle(case: &mut Case) -> Result<()> {
     let players = |value: &str| {
         Answer::Json(json!({"status": "success", "data": {
@@ -79,6 +72,7 @@ async fn the_prometheus_example_waits_until_the_pod_is_idle(case: &mut Case) -> 
     Ok(())
 }
 
+#[e2e::test]
 async fn the_kubernetes_example_waits_until_the_pod_is_drained(case: &mut Case) -> Result<()> {
     scale_to_zero(case, "kubernetes", "drained", &[("5s", "1s")]).await?;
     until_failures(case, 1).await?;
@@ -91,6 +85,7 @@ async fn the_kubernetes_example_waits_until_the_pod_is_drained(case: &mut Case) 
     Ok(())
 }
 
+#[e2e::test]
 async fn the_job_example_waits_until_the_match_is_saved(case: &mut Case) -> Result<()> {
     scale_to_zero(case, "job", "match-saved", &[]).await?;
     // The Job is read from the audit log, because it is soon deleted with its run.
@@ -108,6 +103,7 @@ async fn the_job_example_waits_until_the_match_is_saved(case: &mut Case) -> Resu
     Ok(())
 }
 
+#[e2e::test]
 async fn the_exec_example_waits_until_no_players_are_left(case: &mut Case) -> Result<()> {
     case.operator.terminate().await?;
     case.operator.allow_commands();
@@ -124,6 +120,7 @@ async fn the_exec_example_waits_until_no_players_are_left(case: &mut Case) -> Re
 }
 
 /// Runs the metric of the example with a server of this test, which needs neither a CA nor a token.
+#[e2e::test]
 async fn the_example_in_doubt_passes_fails_or_measures_again(case: &mut Case) -> Result<()> {
     let documents = manifest("examples/features/hook-in-doubt.yaml")?;
     let template = documents.iter().find(|it| it["kind"] == "HookTemplate");

@@ -9,14 +9,6 @@ use serde_json::{Value, json};
 
 use crate::run::{hook_run, status, until_phase};
 
-e2e::tests![
-    a_command_gets_its_arguments_unchanged_and_its_output_is_judged,
-    a_command_without_an_exit_code_is_an_error_with_the_reason,
-    commands_are_run_only_in_pods_of_workloads,
-    commands_are_disabled_until_their_namespace_is_listed,
-    a_missing_permission_is_an_error_that_names_the_charts_value,
-];
-
 /// A HookRun, as a user would create it, that runs a command in a pod. `fields` are added to its metric.
 fn command_run(name: &str, pod: &str, command: Value, fields: Value) -> Value {
     let mut metric = json!({
@@ -52,6 +44,7 @@ async fn until_error(case: &Case, run: &str) -> Result<String> {
     Ok(text(&status, "/message").to_owned())
 }
 
+#[e2e::test]
 async fn a_command_gets_its_arguments_unchanged_and_its_output_is_judged(
     case: &mut Case,
 ) -> Result<()> {
@@ -70,6 +63,7 @@ async fn a_command_gets_its_arguments_unchanged_and_its_output_is_judged(
     Ok(())
 }
 
+#[e2e::test]
 async fn a_command_without_an_exit_code_is_an_error_with_the_reason(case: &mut Case) -> Result<()> {
     let pod = prepare(case).await?;
     for (run, command, expected) in [
@@ -90,6 +84,7 @@ async fn a_command_without_an_exit_code_is_an_error_with_the_reason(case: &mut C
     Ok(())
 }
 
+#[e2e::test]
 async fn commands_are_run_only_in_pods_of_workloads(case: &mut Case) -> Result<()> {
     let pod = prepare(case).await?;
     case.apply(json!({
@@ -115,6 +110,7 @@ async fn commands_are_run_only_in_pods_of_workloads(case: &mut Case) -> Result<(
     Ok(())
 }
 
+#[e2e::test]
 async fn commands_are_disabled_until_their_namespace_is_listed(case: &mut Case) -> Result<()> {
     let pod = create_workload(case).await?;
     case.apply(command_run("off", &pod, json!(["true"]), json!({}))).await?;
@@ -128,6 +124,7 @@ async fn commands_are_disabled_until_their_namespace_is_listed(case: &mut Case) 
     Ok(())
 }
 
+#[e2e::test]
 async fn a_missing_permission_is_an_error_that_names_the_charts_value(
     case: &mut Case,
 ) -> Result<()> {

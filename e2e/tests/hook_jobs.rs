@@ -11,19 +11,6 @@ use serde_json::{Value, json};
 
 use crate::run::{hook_run, status, until_phase};
 
-e2e::tests![
-    the_result_of_a_job_is_the_measurement,
-    a_job_continues_after_the_operator_is_killed,
-    an_image_that_cannot_be_pulled_is_an_error,
-    a_job_that_cannot_start_is_deleted_even_if_the_first_attempt_fails,
-    a_job_is_deleted_when_its_run_ends,
-    a_job_is_deleted_with_its_run,
-    a_job_that_another_client_made_passes_no_hook,
-    a_job_that_is_not_recorded_is_replaced_after_a_crash,
-    only_the_operator_creates_what_its_objects_own,
-    a_job_that_cannot_be_created_is_an_error_with_a_reason,
-];
-
 /// A metric that runs a Job whose pod has these annotations.
 fn job(name: &str, image: &str, annotations: Value) -> Value {
     json!({
@@ -69,6 +56,7 @@ async fn until_no_job(case: &Case, run: &str) -> Result<()> {
     .await
 }
 
+#[e2e::test]
 async fn the_result_of_a_job_is_the_measurement(case: &mut Case) -> Result<()> {
     let exit_annotation = |code: &str| json!({"stage.gamekeeper/exit": code});
     case.apply(run_with_metrics("good", json!([job("backup", "backup:1", json!({}))]))).await?;
@@ -100,6 +88,7 @@ async fn the_result_of_a_job_is_the_measurement(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn a_job_continues_after_the_operator_is_killed(case: &mut Case) -> Result<()> {
     // Long enough for a slow machine to show the measurement in progress.
     let slow = json!({"stage.gamekeeper/run-seconds": "30"});
@@ -124,6 +113,7 @@ async fn a_job_continues_after_the_operator_is_killed(case: &mut Case) -> Result
     Ok(())
 }
 
+#[e2e::test]
 async fn an_image_that_cannot_be_pulled_is_an_error(case: &mut Case) -> Result<()> {
     case.apply(run_with_metrics("nope", json!([job("backup", "backup:nope", json!({}))]))).await?;
     let status = until_phase(case, "nope", "Error").await?;
@@ -134,6 +124,7 @@ async fn an_image_that_cannot_be_pulled_is_an_error(case: &mut Case) -> Result<(
 }
 
 /// Until the Job is deleted, its measurement continues: the next one would start a second Job alongside.
+#[e2e::test]
 async fn a_job_that_cannot_start_is_deleted_even_if_the_first_attempt_fails(
     case: &mut Case,
 ) -> Result<()> {
@@ -149,6 +140,7 @@ async fn a_job_that_cannot_start_is_deleted_even_if_the_first_attempt_fails(
     until_no_job(case, "nope").await
 }
 
+#[e2e::test]
 async fn a_job_is_deleted_when_its_run_ends(case: &mut Case) -> Result<()> {
     let slow = || job("backup", "backup:1", json!({"stage.gamekeeper/run-seconds": "600"}));
     // One run is terminated; in the other, another metric fails once both Jobs exist.
@@ -170,6 +162,7 @@ async fn a_job_is_deleted_when_its_run_ends(case: &mut Case) -> Result<()> {
     until_no_job(case, "failed").await
 }
 
+#[e2e::test]
 async fn a_job_is_deleted_with_its_run(case: &mut Case) -> Result<()> {
     let slow = json!({"stage.gamekeeper/run-seconds": "600"});
     case.apply(run_with_metrics("deleted", json!([job("backup", "backup:1", slow)]))).await?;
@@ -195,6 +188,7 @@ async fn forge(case: &Case, job: &Value) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn a_job_that_another_client_made_passes_no_hook(case: &mut Case) -> Result<()> {
     let slow = json!({"stage.gamekeeper/run-seconds": "600"});
     let metric = job("backup", "backup:1", slow);
@@ -222,6 +216,7 @@ async fn until_recorded(case: &Case, run: &str) -> Result<Value> {
 }
 
 /// The operator is killed after it has created the Job, but before it has recorded it.
+#[e2e::test]
 async fn a_job_that_is_not_recorded_is_replaced_after_a_crash(case: &mut Case) -> Result<()> {
     let proxy = case.restart_behind_proxy().await?;
     let records = Requests::To(Verb::Patch, "hookruns");
@@ -243,6 +238,7 @@ async fn a_job_that_is_not_recorded_is_replaced_after_a_crash(case: &mut Case) -
     Ok(())
 }
 
+#[e2e::test]
 async fn only_the_operator_creates_what_its_objects_own(case: &mut Case) -> Result<()> {
     let value = "admission.hookRunProtection=true";
     for policy in ["owned", "job-pods"] {
@@ -339,6 +335,7 @@ async fn only_the_operator_creates_what_its_objects_own(case: &mut Case) -> Resu
     Ok(())
 }
 
+#[e2e::test]
 async fn a_job_that_cannot_be_created_is_an_error_with_a_reason(case: &mut Case) -> Result<()> {
     let mut typo = job("backup", "backup:1", json!({}));
     typo["provider"]["job"]["spec"]["template"]["spec"]["containers"][0]["imagePolicy"] =

@@ -12,14 +12,6 @@ use serde_json::{Value, json};
 
 use crate::run::{hook_run, status, until_phase, web};
 
-e2e::tests![
-    a_dry_run_metric_is_shown_but_does_not_decide,
-    measurement_retention_limits_the_measurements_of_a_run,
-    a_ttl_deletes_a_run_unless_the_run_has_an_owner,
-    a_run_keeps_its_copy_of_an_edited_template,
-    a_changed_secret_is_used_from_the_next_measurement,
-];
-
 fn age(age: i64) -> Answer {
     Answer::Json(json!({"age": age}))
 }
@@ -37,6 +29,7 @@ fn metric(case: &Case, name: &str, fields: Value) -> Value {
     metric
 }
 
+#[e2e::test]
 async fn a_dry_run_metric_is_shown_but_does_not_decide(case: &mut Case) -> Result<()> {
     case.hooks.answer("/trial-age", age(1));
     let metrics = json!([metric(case, "trial-age", json!({})), metric(case, "age", json!({}))]);
@@ -56,6 +49,7 @@ async fn a_dry_run_metric_is_shown_but_does_not_decide(case: &mut Case) -> Resul
     Ok(())
 }
 
+#[e2e::test]
 async fn measurement_retention_limits_the_measurements_of_a_run(case: &mut Case) -> Result<()> {
     let fields = json!({"count": 13, "interval": "1s"});
     let metrics = json!([
@@ -75,6 +69,7 @@ async fn measurement_retention_limits_the_measurements_of_a_run(case: &mut Case)
     Ok(())
 }
 
+#[e2e::test]
 async fn a_ttl_deletes_a_run_unless_the_run_has_an_owner(case: &mut Case) -> Result<()> {
     case.hooks.answer("/failed", age(1));
     let ttl = json!({"secondsAfterSuccess": 2, "secondsAfterFailure": 3600});
@@ -111,6 +106,7 @@ async fn a_ttl_deletes_a_run_unless_the_run_has_an_owner(case: &mut Case) -> Res
     e2e::wait::consistently("the other runs are kept", time, others_exist).await
 }
 
+#[e2e::test]
 async fn a_run_keeps_its_copy_of_an_edited_template(case: &mut Case) -> Result<()> {
     let template = |path: &str| {
         let check = json!({
@@ -139,6 +135,7 @@ async fn a_run_keeps_its_copy_of_an_edited_template(case: &mut Case) -> Result<(
     Ok(())
 }
 
+#[e2e::test]
 async fn a_changed_secret_is_used_from_the_next_measurement(case: &mut Case) -> Result<()> {
     let secret = |token: &str| {
         json!({

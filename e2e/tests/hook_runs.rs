@@ -13,14 +13,6 @@ use serde_json::{Value, json};
 
 use crate::run::{hook_run, status, until_phase, web};
 
-e2e::tests![
-    runs_end_as_in_the_table,
-    runs_continue_after_the_operator_is_killed,
-    terminating_or_deleting_a_run_stops_its_calls,
-    a_manual_run_may_read_pods_of_its_namespace_but_not_change_them,
-    only_labeled_secrets_are_read_and_no_secret_is_shown,
-];
-
 /// A row of the table `tests/hook_runs.yaml`, which the unit tests also use.
 #[derive(Deserialize)]
 struct Row {
@@ -96,6 +88,7 @@ fn normalized(message: &str, url: &str) -> String {
     words.join(" ")
 }
 
+#[e2e::test]
 async fn runs_end_as_in_the_table(case: &mut Case) -> Result<()> {
     let rows: Vec<Row> = serde_yaml_ng::from_str(include_str!("../../tests/hook_runs.yaml"))?;
     let rows: Vec<Row> =
@@ -166,6 +159,7 @@ fn status_writes(case: &Case) -> Result<(usize, i64)> {
     Ok((without_result, with_result))
 }
 
+#[e2e::test]
 async fn runs_continue_after_the_operator_is_killed(case: &mut Case) -> Result<()> {
     case.hooks.answer("/game", Answer::Json(json!({"age": 45})));
     case.apply(web(
@@ -197,6 +191,7 @@ async fn runs_continue_after_the_operator_is_killed(case: &mut Case) -> Result<(
     Ok(())
 }
 
+#[e2e::test]
 async fn terminating_or_deleting_a_run_stops_its_calls(case: &mut Case) -> Result<()> {
     let endless = json!({"interval": "1s", "failureLimit": 1000, "successCondition": "value > 30"});
     for (run, age) in [("good", 45), ("bad", 10), ("deleted", 45)] {
@@ -241,6 +236,7 @@ async fn terminating_or_deleting_a_run_stops_its_calls(case: &mut Case) -> Resul
     .await
 }
 
+#[e2e::test]
 async fn a_manual_run_may_read_pods_of_its_namespace_but_not_change_them(
     case: &mut Case,
 ) -> Result<()> {
@@ -292,6 +288,7 @@ async fn a_manual_run_may_read_pods_of_its_namespace_but_not_change_them(
     Ok(())
 }
 
+#[e2e::test]
 async fn only_labeled_secrets_are_read_and_no_secret_is_shown(case: &mut Case) -> Result<()> {
     for (name, labels) in
         [("open", json!({"tkex.tencent.com/hook-access": "true"})), ("shut", json!({}))]

@@ -14,16 +14,6 @@ use tokio::process::Command;
 
 use crate::run::{hook_run, status, until_phase};
 
-e2e::tests![
-    a_prometheus_metric_queries_a_real_server,
-    a_private_ca_is_trusted_from_a_secret,
-    a_token_server_is_trusted_from_the_same_ca_secret,
-    hostile_servers_cause_errors,
-    servers_that_never_read_use_no_memory,
-    a_compressed_response_is_an_error,
-    a_name_that_resolves_to_a_metadata_address_is_refused,
-];
-
 fn metric(provider: Value, condition: &str) -> Value {
     let mut metric = json!({"name": "ready", "consecutiveErrorLimit": 0, "provider": provider});
     if !condition.is_empty() {
@@ -46,6 +36,7 @@ async fn until_ended(case: &Case, run: &str, phase: &str, expected: &str) -> Res
     Ok(status)
 }
 
+#[e2e::test]
 async fn a_prometheus_metric_queries_a_real_server(case: &mut Case) -> Result<()> {
     let prometheus = Prometheus::scrape(case, &[case.operator.port()?]).await?;
     let provider = |query: &str| json!({"prometheus": {"address": prometheus.url, "query": query}});
@@ -88,6 +79,7 @@ async fn a_prometheus_metric_queries_a_real_server(case: &mut Case) -> Result<()
     Ok(())
 }
 
+#[e2e::test]
 async fn a_private_ca_is_trusted_from_a_secret(case: &mut Case) -> Result<()> {
     let body = br#"{"age":45}"#;
     let (server, ca) = RawServer::start_tls(Raw::answer("200 OK", "", body)).await?;
@@ -118,6 +110,7 @@ async fn a_private_ca_is_trusted_from_a_secret(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn a_token_server_is_trusted_from_the_same_ca_secret(case: &mut Case) -> Result<()> {
     let token = br#"{"access_token":"t-1","expires_in":300}"#;
     let (token_server, token_ca) = RawServer::start_tls(Raw::answer("200 OK", "", token)).await?;
@@ -151,6 +144,7 @@ async fn a_token_server_is_trusted_from_the_same_ca_secret(case: &mut Case) -> R
     Ok(())
 }
 
+#[e2e::test]
 async fn hostile_servers_cause_errors(case: &mut Case) -> Result<()> {
     let redirect_to =
         |location: &str| Raw::answer("302 Found", &format!("location: {location}\r\n"), b"");
@@ -190,6 +184,7 @@ async fn hostile_servers_cause_errors(case: &mut Case) -> Result<()> {
 }
 
 /// The connections of calls that have timed out would fill the memory.
+#[e2e::test]
 async fn servers_that_never_read_use_no_memory(case: &mut Case) -> Result<()> {
     let server = RawServer::start(Raw::Unread).await?;
     let metrics: Vec<Value> = (0..32)
@@ -232,6 +227,7 @@ async fn gzip(text: &[u8]) -> Result<Vec<u8>> {
     Ok(output.stdout)
 }
 
+#[e2e::test]
 async fn a_compressed_response_is_an_error(case: &mut Case) -> Result<()> {
     let headers = "content-encoding: gzip\r\ncontent-type: application/json\r\n";
     let bomb = gzip(&vec![b' '; 64 << 20]).await?;
@@ -244,6 +240,7 @@ async fn a_compressed_response_is_an_error(case: &mut Case) -> Result<()> {
 }
 
 /// Runs `gamekeeper try` in a mount namespace where a name resolves to the metadata address.
+#[e2e::test]
 async fn a_name_that_resolves_to_a_metadata_address_is_refused(case: &mut Case) -> Result<()> {
     let hosts = case.folder().join("hosts");
     std::fs::write(&hosts, "127.0.0.1 localhost\n169.254.169.254 harmless.example.com\n")?;

@@ -4,8 +4,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
 use e2e::workload::manifest::Game;
 
-e2e::tests![a_hot_patch_restarts_nothing, a_hot_patch_that_restarts_a_container_stops_at_one_pod,];
-
+#[e2e::test]
 async fn a_hot_patch_restarts_nothing(case: &mut Case) -> Result<()> {
     case.apply(Game::hot_patch(4).partition(1).max_unavailable(2)).await?;
     case.until_settled(4).await?;
@@ -25,6 +24,7 @@ async fn a_hot_patch_restarts_nothing(case: &mut Case) -> Result<()> {
     view.ensure(view.pods.iter().all(|pod| pod.restarts() == 1))
 }
 
+#[e2e::test]
 async fn a_hot_patch_that_restarts_a_container_stops_at_one_pod(case: &mut Case) -> Result<()> {
     let game = Game::hot_patch(4).max_unavailable(4);
     case.apply(game.annotated("stage.gamekeeper/hot-patch", "restart")).await?;

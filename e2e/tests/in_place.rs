@@ -8,25 +8,6 @@ use jiff::Timestamp;
 use judge::object::text;
 use serde_json::{Value, json};
 
-e2e::tests![
-    a_change_that_is_not_possible_in_place_is_refused,
-    a_change_that_is_not_possible_in_place_recreates_pods_if_allowed,
-    labels_and_annotations_change_without_a_restart,
-    resources_change_without_a_restart,
-    limits_without_requests_change_without_a_restart,
-    an_infeasible_resize_is_reported_until_it_is_reverted,
-    an_update_during_another_one_ends_with_the_last_version,
-    a_missing_image_blocks_the_rollout_until_the_change_is_reverted,
-    an_update_to_a_retagged_image_completes,
-    an_update_in_progress_can_be_reverted,
-    a_crashing_version_blocks_the_rollout_until_the_change_is_reverted,
-    the_grace_period_passes_between_closing_the_gate_and_changing_the_pod,
-    the_gate_is_added_to_pods_whose_template_lacks_it,
-    only_the_changed_container_restarts,
-    a_sidecar_is_changed_in_place,
-    a_sidecar_update_waits_for_kubelet_support,
-];
-
 async fn apply_and_settle(case: &Case, game: Game, replicas: i64) -> Result<()> {
     case.apply(game).await?;
     case.until_settled(replicas).await?;
@@ -38,6 +19,7 @@ fn add_env() -> Value {
         "value": [{"name": "MODE", "value": "ranked"}]}])
 }
 
+#[e2e::test]
 async fn a_change_that_is_not_possible_in_place_is_refused(case: &mut Case) -> Result<()> {
     apply_and_settle(case, Game::in_place(3), 3).await?;
     let before = case.view().await?;
@@ -62,6 +44,7 @@ async fn a_change_that_is_not_possible_in_place_is_refused(case: &mut Case) -> R
     view.ensure(view.condition("FailedUpdate").is_none())
 }
 
+#[e2e::test]
 async fn a_change_that_is_not_possible_in_place_recreates_pods_if_allowed(
     case: &mut Case,
 ) -> Result<()> {
@@ -80,6 +63,7 @@ async fn a_change_that_is_not_possible_in_place_recreates_pods_if_allowed(
     after.ensure(!after.pod_names().contains(&before.pods[0].name()))
 }
 
+#[e2e::test]
 async fn labels_and_annotations_change_without_a_restart(case: &mut Case) -> Result<()> {
     apply_and_settle(case, Game::in_place(2).annotated("season", "7"), 2).await?;
     let changes = json!([
@@ -129,6 +113,7 @@ fn cpu(amount: &str) -> Value {
 
 /// For a new pod, the API server takes missing requests from the limits. For a resize it does not, and it refuses a
 /// change of the QoS class.
+#[e2e::test]
 async fn limits_without_requests_change_without_a_restart(case: &mut Case) -> Result<()> {
     let limits = |cpu: &str| json!({"limits": {"cpu": cpu, "memory": "64Mi"}});
     let game = Game::in_place(2).max_unavailable(1);
@@ -149,6 +134,7 @@ async fn limits_without_requests_change_without_a_restart(case: &mut Case) -> Re
     Ok(())
 }
 
+#[e2e::test]
 async fn resources_change_without_a_restart(case: &mut Case) -> Result<()> {
     apply_and_settle(case, Game::in_place(3).max_unavailable(1).set(RESOURCES, cpu("500m")), 3)
         .await?;
@@ -178,6 +164,7 @@ async fn resources_change_without_a_restart(case: &mut Case) -> Result<()> {
     view.ensure(view.pods.iter().all(is_resized_and_restarted))
 }
 
+#[e2e::test]
 async fn an_infeasible_resize_is_reported_until_it_is_reverted(case: &mut Case) -> Result<()> {
     let game = Game::in_place(3)
         .max_unavailable(1)
@@ -197,6 +184,7 @@ async fn an_infeasible_resize_is_reported_until_it_is_reverted(case: &mut Case) 
     view.ensure(view.condition("FailedUpdate").is_none())
 }
 
+#[e2e::test]
 async fn an_update_during_another_one_ends_with_the_last_version(case: &mut Case) -> Result<()> {
     apply_and_settle(case, Game::in_place(3).max_unavailable(3), 3).await?;
     // Long enough for a slow machine to show the state in between.
@@ -211,6 +199,7 @@ async fn an_update_during_another_one_ends_with_the_last_version(case: &mut Case
     view.ensure(view.ready_with("game:v3-slow5") == 3)
 }
 
+#[e2e::test]
 async fn a_missing_image_blocks_the_rollout_until_the_change_is_reverted(
     case: &mut Case,
 ) -> Result<()> {
@@ -223,6 +212,7 @@ async fn a_missing_image_blocks_the_rollout_until_the_change_is_reverted(
     view.ensure(view.ready_with("game:v1") == 3)
 }
 
+#[e2e::test]
 async fn an_update_to_a_retagged_image_completes(case: &mut Case) -> Result<()> {
     apply_and_settle(case, Game::in_place(2).max_unavailable(1), 2).await?;
     case.set_image("game:v1-retag").await?;
@@ -234,6 +224,7 @@ async fn an_update_to_a_retagged_image_completes(case: &mut Case) -> Result<()> 
     view.ensure(view.pods.iter().all(|pod| pod.restarts() == 2))
 }
 
+#[e2e::test]
 async fn an_update_in_progress_can_be_reverted(case: &mut Case) -> Result<()> {
     apply_and_settle(case, Game::in_place(3).max_unavailable(2), 3).await?;
     // Long enough for a slow machine to show the state in between.
@@ -247,6 +238,7 @@ async fn an_update_in_progress_can_be_reverted(case: &mut Case) -> Result<()> {
     view.ensure(view.ready_with("game:v1") == 3)
 }
 
+#[e2e::test]
 async fn a_crashing_version_blocks_the_rollout_until_the_change_is_reverted(
     case: &mut Case,
 ) -> Result<()> {
@@ -262,6 +254,7 @@ async fn a_crashing_version_blocks_the_rollout_until_the_change_is_reverted(
     view.ensure(view.ready_with("game:v1") == 4)
 }
 
+#[e2e::test]
 async fn the_grace_period_passes_between_closing_the_gate_and_changing_the_pod(
     case: &mut Case,
 ) -> Result<()> {
@@ -294,6 +287,7 @@ async fn the_grace_period_passes_between_closing_the_gate_and_changing_the_pod(
     Ok(())
 }
 
+#[e2e::test]
 async fn the_gate_is_added_to_pods_whose_template_lacks_it(case: &mut Case) -> Result<()> {
     let game = Game::in_place(3).max_unavailable(1);
     apply_and_settle(case, game.set("/spec/template/spec/readinessGates", json!([])), 3).await?;
@@ -310,6 +304,7 @@ async fn the_gate_is_added_to_pods_whose_template_lacks_it(case: &mut Case) -> R
     view.ensure(view.pods.iter().all(|pod| pod.restarts() == 2))
 }
 
+#[e2e::test]
 async fn only_the_changed_container_restarts(case: &mut Case) -> Result<()> {
     let containers = json!([
         {"name": "game", "image": "game:v1"},
@@ -325,6 +320,7 @@ async fn only_the_changed_container_restarts(case: &mut Case) -> Result<()> {
     view.ensure(view.pods.iter().all(|pod| restarts(pod) == [Some(0), Some(1)]))
 }
 
+#[e2e::test]
 async fn a_sidecar_update_waits_for_kubelet_support(case: &mut Case) -> Result<()> {
     let node = format!("old-kubelet-{}", std::process::id());
     case.apply(json!({
@@ -371,6 +367,7 @@ async fn a_sidecar_update_waits_for_kubelet_support(case: &mut Case) -> Result<(
     Ok(())
 }
 
+#[e2e::test]
 async fn a_sidecar_is_changed_in_place(case: &mut Case) -> Result<()> {
     let sidecar = json!([{"name": "log", "image": "log:v1", "restartPolicy": "Always"}]);
     apply_and_settle(case, Game::in_place(2).set("/spec/template/spec/initContainers", sidecar), 2)

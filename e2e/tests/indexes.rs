@@ -10,13 +10,6 @@ use e2e::workload::view::{Pod, View};
 use judge::names::INDEX;
 use serde_json::json;
 
-e2e::tests![
-    pods_get_the_lowest_free_index_and_keep_it_when_updated_in_place,
-    creations_wait_for_an_index_that_a_terminating_pod_holds,
-    no_index_is_assigned_twice_after_the_operator_is_killed,
-    an_invalid_range_blocks_only_creations,
-];
-
 const INDEX_ON: &str = "/metadata/annotations/tkex.bkbcs.tencent.com~1gamedeployment-index-on";
 const RANGE: &str = "/metadata/annotations/tkex.bkbcs.tencent.com~1gamedeployment-index-range";
 
@@ -47,6 +40,7 @@ fn has_index_in_environment(pod: &Pod) -> bool {
     env.is_some_and(|env| env.contains(&variable))
 }
 
+#[e2e::test]
 async fn pods_get_the_lowest_free_index_and_keep_it_when_updated_in_place(
     case: &mut Case,
 ) -> Result<()> {
@@ -80,6 +74,7 @@ async fn pods_get_the_lowest_free_index_and_keep_it_when_updated_in_place(
     view.ensure(distinct.len() == 5 && distinct.contains("100"))
 }
 
+#[e2e::test]
 async fn creations_wait_for_an_index_that_a_terminating_pod_holds(case: &mut Case) -> Result<()> {
     let game = indexed(Game::rolling(2), 0, 2).max_unavailable(2);
     // Long enough for a slow machine to show the state in between.
@@ -108,6 +103,7 @@ async fn creations_wait_for_an_index_that_a_terminating_pod_holds(case: &mut Cas
 }
 
 /// The judge checks the pods that are created before and after each kill.
+#[e2e::test]
 async fn no_index_is_assigned_twice_after_the_operator_is_killed(case: &mut Case) -> Result<()> {
     case.apply(indexed(Game::rolling(2), 0, 30)).await?;
     case.until_settled(2).await?;
@@ -123,6 +119,7 @@ async fn no_index_is_assigned_twice_after_the_operator_is_killed(case: &mut Case
     Ok(())
 }
 
+#[e2e::test]
 async fn an_invalid_range_blocks_only_creations(case: &mut Case) -> Result<()> {
     case.apply(indexed(Game::rolling(3), 0, 9)).await?;
     case.until_settled(3).await?;

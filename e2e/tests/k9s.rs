@@ -11,9 +11,8 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStdin, Command};
 
-e2e::tests![k9s_runs_commands_that_the_plugin_has, k9s_shows_and_pauses_a_workload];
-
 /// Runs the commands of the plugins as k9s would, with dry runs in place of changes.
+#[e2e::test]
 async fn k9s_runs_commands_that_the_plugin_has(case: &mut Case) -> Result<()> {
     let steps = json!([{"partition": 1}, {"pause": {"duration": 600}}]);
     case.apply(Game::in_place(2).steps(steps)).await?;
@@ -52,6 +51,7 @@ async fn k9s_runs_commands_that_the_plugin_has(case: &mut Case) -> Result<()> {
 const K9S: &str = "GAMEKEEPER_K9S";
 
 /// Types into k9s as a user would: the list of workloads has the columns of our views, and a key pauses the selected one.
+#[e2e::test]
 async fn k9s_shows_and_pauses_a_workload(case: &mut Case) -> Result<()> {
     let Some(program) = std::env::var_os(K9S) else {
         eprintln!("skipped: {K9S} is not set (make release-check)");

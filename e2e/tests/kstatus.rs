@@ -14,17 +14,6 @@ use serde_json::{Value, json};
 use crate::run::web;
 use crate::sidecars;
 
-e2e::tests![
-    a_workload_is_in_progress_until_it_is_done,
-    a_refused_template_is_a_failure_until_it_is_fixed,
-    a_template_that_comes_a_moment_later_is_no_failure,
-    a_pause_is_in_progress_and_a_failed_hook_is_a_failure,
-    a_stateful_set_is_in_progress_until_it_is_done,
-    a_run_is_in_progress_until_it_ends,
-    a_sidecar_set_that_clashes_is_a_failure,
-    helm_4_waits_for_a_workload_and_reports_a_refused_template,
-];
-
 /// An object, as KIND/NAME.
 async fn get(case: &Case, name: &str) -> Result<Value> {
     let printed = case.kubectl(&["get", name, "-o=json"]).await?;
@@ -49,6 +38,7 @@ fn typo() -> Value {
     json!([{"op": "add", "path": "/spec/template/spec/containers/0/imagePullPolice", "value": "Always"}])
 }
 
+#[e2e::test]
 async fn a_workload_is_in_progress_until_it_is_done(case: &mut Case) -> Result<()> {
     // What the API server answers before the operator has seen the object.
     let create = ["create", "--dry-run=server", "-o=json", "-f", "-"];
@@ -65,6 +55,7 @@ async fn a_workload_is_in_progress_until_it_is_done(case: &mut Case) -> Result<(
     view.ensure(view.condition("Reconciling").is_none() && view.condition("Stalled").is_none())
 }
 
+#[e2e::test]
 async fn a_refused_template_is_a_failure_until_it_is_fixed(case: &mut Case) -> Result<()> {
     case.apply(Game::rolling(2)).await?;
     case.until_settled(2).await?;
@@ -78,6 +69,7 @@ async fn a_refused_template_is_a_failure_until_it_is_fixed(case: &mut Case) -> R
 }
 
 /// A client applies a manifest's objects one after the other.
+#[e2e::test]
 async fn a_template_that_comes_a_moment_later_is_no_failure(case: &mut Case) -> Result<()> {
     case.hooks.answer("/drained", Answer::Json(json!({"age": 45})));
     case.apply(Game::in_place(2)).await?;
@@ -90,6 +82,7 @@ async fn a_template_that_comes_a_moment_later_is_no_failure(case: &mut Case) -> 
     until(case, &game(), "Current").await
 }
 
+#[e2e::test]
 async fn a_pause_is_in_progress_and_a_failed_hook_is_a_failure(case: &mut Case) -> Result<()> {
     case.hooks.answer("/drained", Answer::Json(json!({"age": 45})));
     let url = case.hooks.url("/drained");
@@ -108,6 +101,7 @@ async fn a_pause_is_in_progress_and_a_failed_hook_is_a_failure(case: &mut Case) 
     until(case, &game(), "Failed: the PreDelete hook of pod").await
 }
 
+#[e2e::test]
 async fn a_stateful_set_is_in_progress_until_it_is_done(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     case.apply(Game::ordered(2)).await?;
@@ -117,6 +111,7 @@ async fn a_stateful_set_is_in_progress_until_it_is_done(case: &mut Case) -> Resu
     until(case, &path, "Failed").await
 }
 
+#[e2e::test]
 async fn a_run_is_in_progress_until_it_ends(case: &mut Case) -> Result<()> {
     for (name, age, expected) in [("good", 45, "Current"), ("bad", 5, "Failed")] {
         let path = format!("/{name}");
@@ -131,6 +126,7 @@ async fn a_run_is_in_progress_until_it_ends(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn a_sidecar_set_that_clashes_is_a_failure(case: &mut Case) -> Result<()> {
     let path = format!("sidecarsets/{}", sidecars::name(case));
     case.apply(Game::in_place(1)).await?;
@@ -156,6 +152,7 @@ fn write_chart(folder: &Path, template: &Game) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn helm_4_waits_for_a_workload_and_reports_a_refused_template(case: &mut Case) -> Result<()> {
     let folder = case.folder().join("chart");
     let program = programs().await?.join("helm");

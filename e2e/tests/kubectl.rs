@@ -6,15 +6,7 @@ use e2e::workload::GAME;
 use e2e::workload::manifest::{Game, hook_template, retrying_hook_template};
 use e2e::workload::table::WORKLOAD_COLUMNS;
 
-e2e::tests![
-    get_shows_the_documented_columns,
-    short_names_and_the_category_work,
-    wait_for_ready_works,
-    scale_goes_through_the_scale_subresource,
-    describe_shows_the_events_of_a_rollout,
-    explain_describes_every_field_of_a_spec,
-];
-
+#[e2e::test]
 async fn get_shows_the_documented_columns(case: &mut Case) -> Result<()> {
     case.apply(retrying_hook_template("test", &case.hooks.url("/failing"))).await?;
     case.hooks.answer("/failing", e2e::servers::hook_server::Answer::Status(500));
@@ -43,6 +35,7 @@ async fn get_shows_the_documented_columns(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn short_names_and_the_category_work(case: &mut Case) -> Result<()> {
     case.apply(hook_template("test", &case.hooks.url("/"))).await?;
     case.apply(Game::in_place(1)).await?;
@@ -57,6 +50,7 @@ async fn short_names_and_the_category_work(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn wait_for_ready_works(case: &mut Case) -> Result<()> {
     let game = Game::in_place(3).max_unavailable(1).set("/spec/minReadySeconds", 1);
     case.apply(game).await?;
@@ -74,6 +68,7 @@ async fn wait_for_ready_works(case: &mut Case) -> Result<()> {
     view.ensure(view.ready_with("game:v2-slow10") == 3)
 }
 
+#[e2e::test]
 async fn scale_goes_through_the_scale_subresource(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(2)).await?;
     case.until_settled(2).await?;
@@ -85,6 +80,7 @@ async fn scale_goes_through_the_scale_subresource(case: &mut Case) -> Result<()>
     Ok(())
 }
 
+#[e2e::test]
 async fn describe_shows_the_events_of_a_rollout(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(1)).await?;
     case.until_settled(1).await?;
@@ -100,6 +96,7 @@ async fn describe_shows_the_events_of_a_rollout(case: &mut Case) -> Result<()> {
     .await
 }
 
+#[e2e::test]
 async fn explain_describes_every_field_of_a_spec(case: &mut Case) -> Result<()> {
     for kind in ["gamedeployment", "gamestatefulset", "hooktemplate", "hookrun", "sidecarset"] {
         let field = format!("{kind}.spec");

@@ -6,19 +6,6 @@ use e2e::case::Case;
 use judge::object::{is_true, text};
 use serde_json::{Value, json};
 
-e2e::tests![
-    a_change_is_observed_before_it_is_applied,
-    a_probe_passes_only_after_the_change,
-    a_missing_image_keeps_the_old_identity,
-    a_change_in_progress_completes_before_the_next,
-    a_retag_restarts_the_container_with_the_same_image_id,
-    a_crashing_container_is_briefly_ready,
-    ready_follows_the_readiness_gates,
-    a_resize_restarts_nothing,
-    a_hot_patch_restarts_the_container_only_without_kubelet_support,
-    a_lost_node_keeps_its_terminating_pods,
-];
-
 /// A pod with one container and these additional fields in its spec.
 fn pod(fields: Value) -> Value {
     let mut spec = json!({"containers": [{"name": "game", "image": "game:v1"}]});
@@ -88,6 +75,7 @@ fn identity(pod: &Value) -> (&str, &str) {
     (part("/imageID"), part("/containerID"))
 }
 
+#[e2e::test]
 async fn a_change_is_observed_before_it_is_applied(case: &mut Case) -> Result<()> {
     case.apply(pod(json!({}))).await?;
     until_reported(case, &["1/1 game:v1 0 ready, Ready"]).await?;
@@ -103,6 +91,7 @@ async fn a_change_is_observed_before_it_is_applied(case: &mut Case) -> Result<()
     Ok(())
 }
 
+#[e2e::test]
 async fn a_probe_passes_only_after_the_change(case: &mut Case) -> Result<()> {
     let probe = json!({"httpGet": {"port": 80}});
     let container = json!({"name": "game", "image": "game:v1", "readinessProbe": probe});
@@ -123,6 +112,7 @@ async fn a_probe_passes_only_after_the_change(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn a_missing_image_keeps_the_old_identity(case: &mut Case) -> Result<()> {
     case.apply(pod(json!({}))).await?;
     until_reported(case, &["1/1 game:v1 0 ready, Ready"]).await?;
@@ -148,6 +138,7 @@ async fn a_missing_image_keeps_the_old_identity(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn a_change_in_progress_completes_before_the_next(case: &mut Case) -> Result<()> {
     case.apply(pod(json!({}))).await?;
     until_reported(case, &["1/1 game:v1 0 ready, Ready"]).await?;
@@ -161,6 +152,7 @@ async fn a_change_in_progress_completes_before_the_next(case: &mut Case) -> Resu
     Ok(())
 }
 
+#[e2e::test]
 async fn a_retag_restarts_the_container_with_the_same_image_id(case: &mut Case) -> Result<()> {
     case.apply(pod(json!({}))).await?;
     until_reported(case, &["1/1 game:v1 0 ready, Ready"]).await?;
@@ -176,6 +168,7 @@ async fn a_retag_restarts_the_container_with_the_same_image_id(case: &mut Case) 
     Ok(())
 }
 
+#[e2e::test]
 async fn a_crashing_container_is_briefly_ready(case: &mut Case) -> Result<()> {
     let container = json!({"name": "game", "image": "game:crash"});
     case.apply(pod(json!({"containers": [container]}))).await?;
@@ -192,6 +185,7 @@ async fn a_crashing_container_is_briefly_ready(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn ready_follows_the_readiness_gates(case: &mut Case) -> Result<()> {
     let gates = json!([{"conditionType": "game/open"}]);
     case.apply(pod(json!({"readinessGates": gates}))).await?;
@@ -211,6 +205,7 @@ async fn ready_follows_the_readiness_gates(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn a_resize_restarts_nothing(case: &mut Case) -> Result<()> {
     let resources = json!({"requests": {"cpu": "100m"}});
     let container = json!({"name": "game", "image": "game:v1", "resources": resources});
@@ -234,6 +229,7 @@ async fn a_resize_restarts_nothing(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn a_hot_patch_restarts_the_container_only_without_kubelet_support(
     case: &mut Case,
 ) -> Result<()> {
@@ -254,6 +250,7 @@ async fn a_hot_patch_restarts_the_container_only_without_kubelet_support(
     Ok(())
 }
 
+#[e2e::test]
 async fn a_lost_node_keeps_its_terminating_pods(case: &mut Case) -> Result<()> {
     let name = format!("lost-{}", std::process::id());
     // The taint keeps other tests' pods away.

@@ -11,21 +11,18 @@ use e2e::workload::GAME;
 use e2e::workload::manifest::{Game, retrying_hook_template};
 use serde_json::{Value, json};
 
-e2e::tests![
-    a_scale_out_stops_deletions_that_wait_for_their_turn,
-    a_pause_stops_deletions_that_wait_for_their_turn,
-];
-
 /// The pods of each workload. All pods together are more than one connection has streams.
 const PODS: i64 = 60;
 const OTHER: &str = "other";
 const DELETIONS: Requests = Requests::To(Verb::Delete, "pods");
 
+#[e2e::test]
 async fn a_scale_out_stops_deletions_that_wait_for_their_turn(case: &mut Case) -> Result<()> {
     let replicas = |replicas: i64| json!({"spec": {"replicas": replicas}});
     check(case, replicas(0), replicas(PODS)).await
 }
 
+#[e2e::test]
 async fn a_pause_stops_deletions_that_wait_for_their_turn(case: &mut Case) -> Result<()> {
     let container = json!({"name": "game", "image": "game:v2"});
     let update = json!({"spec": {"template": {"spec": {"containers": [container]}}}});

@@ -20,15 +20,6 @@ use tokio::time::sleep;
 
 use crate::sidecars::{log, remove, set};
 
-e2e::tests![
-    a_killed_leader_is_replaced_when_its_lease_expires,
-    a_killed_leader_is_succeeded_by_its_restarted_container,
-    a_terminated_leader_hands_over_immediately,
-    only_the_lease_holder_writes,
-    an_operator_without_access_to_a_kind_does_not_lead,
-    a_leader_whose_caches_are_not_filled_releases_the_lease,
-];
-
 /// How many takeovers of each kind are tried. Their limits are generous, because other tests run at the same time;
 /// `bench leader` measures the exact times.
 const RUNS: i64 = 2;
@@ -39,6 +30,7 @@ const RENEWAL: Duration = Duration::from_secs(2);
 /// How long the last writes of a killed leader may be on their way.
 const GRACE: Duration = Duration::from_secs(5);
 
+#[e2e::test]
 async fn a_killed_leader_is_replaced_when_its_lease_expires(case: &mut Case) -> Result<()> {
     take_over(case, Exit::Killed, |run, duration, _| {
         ensure!(duration <= 4 * LEASE, "takeover {run} took {duration:?}");
@@ -48,6 +40,7 @@ async fn a_killed_leader_is_replaced_when_its_lease_expires(case: &mut Case) -> 
 }
 
 /// The process that a kubelet starts after a crash finds the file of the one before it.
+#[e2e::test]
 async fn a_killed_leader_is_succeeded_by_its_restarted_container(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(2)).await?;
     case.until_settled(2).await?;
@@ -70,6 +63,7 @@ async fn a_killed_leader_is_succeeded_by_its_restarted_container(case: &mut Case
     Ok(())
 }
 
+#[e2e::test]
 async fn a_terminated_leader_hands_over_immediately(case: &mut Case) -> Result<()> {
     take_over(case, Exit::Terminated, |run, _, leases| {
         let is_release = |lease: &Event| holder(lease) == Some("");
@@ -188,6 +182,7 @@ impl UnreliableOperator {
     }
 }
 
+#[e2e::test]
 async fn only_the_lease_holder_writes(case: &mut Case) -> Result<()> {
     let (mut random, seed) = Random::seeded();
     println!("E2E_SEED={seed}");
@@ -241,6 +236,7 @@ const FORBIDDEN: [&str; 2] = ["watch", "list"];
 /// A resource that the operator reads, and that this test does not create.
 const RESOURCE: &str = "persistentvolumeclaims";
 
+#[e2e::test]
 async fn an_operator_without_access_to_a_kind_does_not_lead(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(1)).await?;
     case.until_settled(1).await?;
@@ -341,6 +337,7 @@ async fn allow(case: &Case, operator: &Operator, name: &str, rules: &Value) -> R
 
 /// Namespaces are watched once a SidecarSet is observed. Here, the standby observes the first SidecarSet only while it
 /// compares its caches with the API server as the new leader.
+#[e2e::test]
 async fn a_leader_whose_caches_are_not_filled_releases_the_lease(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(1)).await?;
     case.until_settled(1).await?;

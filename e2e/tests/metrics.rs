@@ -13,12 +13,6 @@ use e2e::workload::manifest::{Game, hook_template, retrying_hook_template};
 use e2e::workload::{GAME, SET};
 use serde_json::{Value, json};
 
-e2e::tests![
-    dashboards_show_a_failed_step_and_a_waiting_pod,
-    refused_creations_are_shown_until_a_scale_in,
-    only_the_leader_exports_workload_metrics,
-];
-
 /// Creates a GameDeployment whose rollout is paused by a failed hook after one of three pods was updated, while
 /// another pod waits for its PreDelete hook; and a GameStatefulSet that was updated and scaled in to two pods.
 async fn prepare(case: &Case) -> Result<()> {
@@ -67,6 +61,7 @@ async fn until_set_has(case: &Case, pods: i64, image: &str) -> Result<()> {
     .await
 }
 
+#[e2e::test]
 async fn dashboards_show_a_failed_step_and_a_waiting_pod(case: &mut Case) -> Result<()> {
     // An operator that loses its lease is restarted, and counts from zero again.
     case.operator.disable_leader_election();
@@ -347,6 +342,7 @@ fn documented_labels() -> Result<BTreeMap<String, BTreeSet<String>>> {
     Ok(series.collect())
 }
 
+#[e2e::test]
 async fn refused_creations_are_shown_until_a_scale_in(case: &mut Case) -> Result<()> {
     let prometheus = Prometheus::scrape(case, &[case.operator.port()?]).await?;
     let cpu = |amount: &str| json!({"requests": {"cpu": amount}});
@@ -408,6 +404,7 @@ async fn check_queries_of_runbook(case: &Case, prometheus: &Prometheus) -> Resul
     Ok(())
 }
 
+#[e2e::test]
 async fn only_the_leader_exports_workload_metrics(case: &mut Case) -> Result<()> {
     let mut standby = case.prepare_operator("standby").await?;
     standby.start().await?;

@@ -7,8 +7,6 @@ use e2e::workload::manifest::{Game, hook_template};
 use e2e::workload::view::View;
 use serde_json::{Value, json};
 
-e2e::tests![a_pod_in_its_grace_period_counts_as_old, an_update_that_has_set_the_image_is_completed,];
-
 /// Stops the operator, sets another image, and creates the revision of the new template, with a name that bk-bcs could
 /// have given it. Returns the workload before the change, and the name of the new revision.
 async fn update_without_operator(case: &mut Case, image: &str) -> Result<(View, String)> {
@@ -62,6 +60,7 @@ async fn begin_update(
     Ok(())
 }
 
+#[e2e::test]
 async fn a_pod_in_its_grace_period_counts_as_old(case: &mut Case) -> Result<()> {
     case.apply(hook_template("test", &case.hooks.url("/"))).await?;
     let paused = "/spec/updateStrategy/paused";
@@ -97,6 +96,7 @@ async fn a_pod_in_its_grace_period_counts_as_old(case: &mut Case) -> Result<()> 
     Ok(())
 }
 
+#[e2e::test]
 async fn an_update_that_has_set_the_image_is_completed(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(2).max_unavailable(1)).await?;
     let (before, revision) = update_without_operator(case, "game:v2-slow6").await?;

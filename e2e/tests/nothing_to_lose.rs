@@ -12,13 +12,6 @@ use e2e::workload::view::View;
 use judge::object::{is_running, text};
 use serde_json::json;
 
-e2e::tests![
-    canceling_a_burst_deletes_no_running_pod,
-    crashed_pods_are_scaled_in_and_recreated_without_their_hook,
-    a_pod_that_never_started_is_updated_in_place_without_its_hook,
-    a_pod_with_one_running_container_waits_for_its_hook,
-];
-
 /// The number of pods in the burst: enough for some to start while others are deleted.
 const BURST: u32 = 160;
 
@@ -31,6 +24,7 @@ fn ever_ran(case: &Case) -> Result<BTreeSet<String>> {
     Ok(pods.map(|pod| text(&pod, "/metadata/name").to_owned()).collect())
 }
 
+#[e2e::test]
 async fn canceling_a_burst_deletes_no_running_pod(case: &mut Case) -> Result<()> {
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
     case.apply(hook_template("test", &case.hooks.url("/"))).await?;
@@ -67,6 +61,7 @@ async fn apply_hanging_hook(case: &Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn crashed_pods_are_scaled_in_and_recreated_without_their_hook(
     case: &mut Case,
 ) -> Result<()> {
@@ -97,6 +92,7 @@ async fn crashed_pods_are_scaled_in_and_recreated_without_their_hook(
     Ok(())
 }
 
+#[e2e::test]
 async fn a_pod_that_never_started_is_updated_in_place_without_its_hook(
     case: &mut Case,
 ) -> Result<()> {
@@ -119,6 +115,7 @@ async fn a_pod_that_never_started_is_updated_in_place_without_its_hook(
     Ok(())
 }
 
+#[e2e::test]
 async fn a_pod_with_one_running_container_waits_for_its_hook(case: &mut Case) -> Result<()> {
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
     case.apply(retrying_hook_template("test", &case.hooks.url("/"))).await?;

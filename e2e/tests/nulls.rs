@@ -10,12 +10,6 @@ use e2e::workload::pod_schema::{PodSchema, Shape, TEMPLATE};
 use http::Request;
 use serde_json::{Map, Value, json};
 
-e2e::tests![
-    each_null_that_a_deployment_takes_is_taken,
-    kubectl_applies_nulls_to_new_and_existing_workloads,
-    kubectl_applies_nulls_to_new_and_existing_sets,
-];
-
 const KINDS: [(&str, &str, &str); 2] = [
     ("tkex.tencent.com/v1alpha1", "GameDeployment", "gamedeployments"),
     ("tkex.tencent.com/v1alpha1", "GameStatefulSet", "gamestatefulsets"),
@@ -28,6 +22,7 @@ enum Optional {
     Null,
 }
 
+#[e2e::test]
 async fn each_null_that_a_deployment_takes_is_taken(case: &mut Case) -> Result<()> {
     case.operator.terminate().await?;
     let schema = PodSchema::read(case.plane()).await?;
@@ -162,10 +157,12 @@ fn causes(applied: Result<Value>) -> BTreeSet<String> {
     causes
 }
 
+#[e2e::test]
 async fn kubectl_applies_nulls_to_new_and_existing_workloads(case: &mut Case) -> Result<()> {
     check_kubectl(case, Game::in_place(1)).await
 }
 
+#[e2e::test]
 async fn kubectl_applies_nulls_to_new_and_existing_sets(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     check_kubectl(case, Game::parallel(1).updated_by("InplaceUpdate")).await

@@ -7,11 +7,7 @@ use e2e::workload::GAME;
 use e2e::workload::manifest::{Game, retrying_hook_template};
 use serde_json::json;
 
-e2e::tests![
-    a_pod_is_updated_when_a_user_deletes_it,
-    a_pod_in_pods_to_delete_is_updated_after_its_hook,
-];
-
+#[e2e::test]
 async fn a_pod_is_updated_when_a_user_deletes_it(case: &mut Case) -> Result<()> {
     case.apply(Game::rolling(3).updated_by("OnDelete")).await?;
     case.until_settled(3).await?;
@@ -41,6 +37,7 @@ async fn a_pod_is_updated_when_a_user_deletes_it(case: &mut Case) -> Result<()> 
     case.consistently("a revert updates no pod", 2, |view| view.ready_with("game:v2") == 2).await
 }
 
+#[e2e::test]
 async fn a_pod_in_pods_to_delete_is_updated_after_its_hook(case: &mut Case) -> Result<()> {
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
     case.apply(retrying_hook_template("empty", &case.hooks.url("/"))).await?;

@@ -14,13 +14,6 @@ use std::time::Duration;
 use crate::sidecar_updates::set_image;
 use crate::sidecars::{condition, log, name, read, set, until_shown};
 
-e2e::tests![
-    objects_that_are_stored_otherwise_are_not_created_without_end,
-    a_label_that_is_removed_each_time_is_not_set_without_end,
-    a_refused_write_is_told_and_the_rest_goes_on,
-    a_refused_revision_of_a_sidecar_set_is_told,
-];
-
 /// What the conditions say about objects that are not stored as asked.
 const CHANGED: &str = "a policy or webhook of the cluster changes what is created";
 
@@ -52,6 +45,7 @@ fn game(base: Game, name: &str) -> Game {
     base.named(name).pre_delete("test").set("/spec/template/metadata/labels/role", "lobby")
 }
 
+#[e2e::test]
 async fn objects_that_are_stored_otherwise_are_not_created_without_end(
     case: &mut Case,
 ) -> Result<()> {
@@ -109,6 +103,7 @@ async fn objects_that_are_stored_otherwise_are_not_created_without_end(
 }
 
 /// The operator copies labels of the template to pods that run.
+#[e2e::test]
 async fn a_label_that_is_removed_each_time_is_not_set_without_end(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(1)).await?;
     case.until_settled(1).await?;
@@ -128,6 +123,7 @@ async fn a_label_that_is_removed_each_time_is_not_set_without_end(case: &mut Cas
     policy.end(case).await
 }
 
+#[e2e::test]
 async fn a_refused_write_is_told_and_the_rest_goes_on(case: &mut Case) -> Result<()> {
     case.apply(hook_template("test", &case.hooks.url("/"))).await?;
     let create = &["CREATE"][..];
@@ -188,6 +184,7 @@ async fn a_refused_write_is_told_and_the_rest_goes_on(case: &mut Case) -> Result
     Ok(())
 }
 
+#[e2e::test]
 async fn a_refused_revision_of_a_sidecar_set_is_told(case: &mut Case) -> Result<()> {
     case.apply(set(case, log())).await?;
     until_shown(case, [0, 0, 0, 0]).await?;

@@ -13,22 +13,7 @@ use e2e::workload::view::View;
 use judge::object::{controller, text};
 use serde_json::{Value, json};
 
-e2e::tests![
-    matching_orphans_are_adopted,
-    an_orphaned_pod_is_adopted_and_not_replaced,
-    a_pod_that_no_longer_matches_is_released,
-    two_workloads_do_not_share_pods,
-    names_of_52_characters_work,
-    names_of_53_characters_are_refused,
-    the_selector_cannot_change,
-    deleting_the_workload_deletes_its_pods,
-    an_orphaning_deletion_keeps_the_pods,
-    a_game_deployment_can_be_deleted_during_an_update,
-    a_game_stateful_set_can_be_deleted_during_an_update,
-    an_orphaned_run_is_recreated,
-    a_namespace_can_be_deleted,
-];
-
+#[e2e::test]
 async fn matching_orphans_are_adopted(case: &mut Case) -> Result<()> {
     let orphan = |name: &str, app: &str| {
         json!({
@@ -61,6 +46,7 @@ async fn matching_orphans_are_adopted(case: &mut Case) -> Result<()> {
     view.ensure(!view.pod_names().contains(&"ours-abcde"))
 }
 
+#[e2e::test]
 async fn an_orphaned_pod_is_adopted_and_not_replaced(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(2)).await?;
     let before = case.until_settled(2).await?;
@@ -81,6 +67,7 @@ async fn an_orphaned_pod_is_adopted_and_not_replaced(case: &mut Case) -> Result<
     Ok(())
 }
 
+#[e2e::test]
 async fn a_pod_that_no_longer_matches_is_released(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(2)).await?;
     let before = case.until_settled(2).await?;
@@ -95,6 +82,7 @@ async fn a_pod_that_no_longer_matches_is_released(case: &mut Case) -> Result<()>
     Ok(())
 }
 
+#[e2e::test]
 async fn two_workloads_do_not_share_pods(case: &mut Case) -> Result<()> {
     // One selector matches the pods of both workloads, the other only those of its own workload.
     let wide = Game::in_place(2).set("/spec/selector/matchLabels", json!({"team": "a"}));
@@ -114,6 +102,7 @@ fn long_name(length: usize) -> String {
     "a-name-as-long-as-names-of-game-servers-may-be-so-that-it-is-cut-nowhere"[..length].to_owned()
 }
 
+#[e2e::test]
 async fn names_of_52_characters_work(case: &mut Case) -> Result<()> {
     let name = long_name(52);
     let template = format!("{}-{}", long_name(60), "t".repeat(190));
@@ -137,6 +126,7 @@ async fn names_of_52_characters_work(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn names_of_53_characters_are_refused(case: &mut Case) -> Result<()> {
     let game = Game::in_place(1).named(&long_name(53)).to_string();
     let error = case.refused(&["apply", "-f", "-"], &game).await?;
@@ -144,6 +134,7 @@ async fn names_of_53_characters_are_refused(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn the_selector_cannot_change(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(1)).await?;
     let other = Game::in_place(1)
@@ -156,6 +147,7 @@ async fn the_selector_cannot_change(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn deleting_the_workload_deletes_its_pods(case: &mut Case) -> Result<()> {
     case.apply(hook_template("test", &case.hooks.url("/"))).await?;
     case.apply(Game::in_place(3).pre_delete("test")).await?;
@@ -175,6 +167,7 @@ async fn until_nothing_is_left(case: &Case) -> Result<()> {
     .await
 }
 
+#[e2e::test]
 async fn an_orphaning_deletion_keeps_the_pods(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(2)).await?;
     case.until_settled(2).await?;
@@ -190,10 +183,12 @@ async fn an_orphaning_deletion_keeps_the_pods(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn a_game_deployment_can_be_deleted_during_an_update(case: &mut Case) -> Result<()> {
     delete_during_update(case, Game::in_place(8)).await
 }
 
+#[e2e::test]
 async fn a_game_stateful_set_can_be_deleted_during_an_update(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     let set = Game::parallel(8).updated_by("InplaceUpdate");
@@ -255,6 +250,7 @@ fn ensure_created_once(case: &Case, resource: &str) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn an_orphaned_run_is_recreated(case: &mut Case) -> Result<()> {
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
     case.apply(retrying_hook_template("test", &case.hooks.url("/"))).await?;
@@ -276,6 +272,7 @@ async fn an_orphaned_run_is_recreated(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn a_namespace_can_be_deleted(case: &mut Case) -> Result<()> {
     // The operator's permissions for its lease are deleted with this namespace.
     case.operator.terminate().await?;

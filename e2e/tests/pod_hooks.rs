@@ -8,22 +8,6 @@ use e2e::workload::manifest::{Game, hook_template, retrying_hook_template};
 use e2e::workload::view::View;
 use serde_json::json;
 
-e2e::tests![
-    scaling_back_up_cancels_deletions,
-    a_restarted_operator_keeps_its_choice_of_pods,
-    a_missing_hook_template_is_reported_until_it_exists,
-    a_missing_argument_is_reported_until_it_is_given,
-    a_success_is_void_after_a_revert,
-    a_removed_hook_no_longer_holds_back_deletions,
-    a_hook_that_never_ends_is_reported,
-    a_broken_endpoint_stops_an_update_at_max_unavailable,
-    a_pod_that_ended_is_replaced_without_a_hook,
-    pre_inplace_guards_updates_but_not_scaling,
-    post_inplace_keeps_traffic_away_until_it_succeeds,
-    a_failed_post_inplace_hook_blocks_the_rollout_until_the_change_is_reverted,
-    a_rolling_update_waits_for_its_hook,
-];
-
 /// Creates the template of a hook that does not succeed until the test sets another response.
 async fn apply_pending_hook(case: &Case) -> Result<()> {
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
@@ -36,6 +20,7 @@ fn pods_waiting_for_hooks(view: &View) -> Vec<String> {
     waiting.map(|pod| pod.name().to_owned()).collect()
 }
 
+#[e2e::test]
 async fn scaling_back_up_cancels_deletions(case: &mut Case) -> Result<()> {
     apply_pending_hook(case).await?;
     case.apply(Game::in_place(4).pre_delete("test")).await?;
@@ -57,6 +42,7 @@ async fn scaling_back_up_cancels_deletions(case: &mut Case) -> Result<()> {
     view.ensure(!view.pod_names().contains(&victim.as_str()))
 }
 
+#[e2e::test]
 async fn a_restarted_operator_keeps_its_choice_of_pods(case: &mut Case) -> Result<()> {
     apply_pending_hook(case).await?;
     case.apply(Game::in_place(6).pre_delete("test")).await?;
@@ -84,6 +70,7 @@ async fn a_restarted_operator_keeps_its_choice_of_pods(case: &mut Case) -> Resul
     view.ensure(view.pod_names() == others)
 }
 
+#[e2e::test]
 async fn a_missing_hook_template_is_reported_until_it_exists(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(2).pre_delete("later")).await?;
     case.until_settled(2).await?;
@@ -100,6 +87,7 @@ async fn a_missing_hook_template_is_reported_until_it_exists(case: &mut Case) ->
     view.ensure(view.condition("FailedScale").is_none())
 }
 
+#[e2e::test]
 async fn a_missing_argument_is_reported_until_it_is_given(case: &mut Case) -> Result<()> {
     let mut template = hook_template("test", &case.hooks.url("/{{ args.room }}"));
     template["spec"]["args"] = json!([{"name": "room"}]);
@@ -139,6 +127,7 @@ async fn expect_event(case: &Case, reason: &str, words: &str) -> Result<()> {
     .await
 }
 
+#[e2e::test]
 async fn a_success_is_void_after_a_revert(case: &mut Case) -> Result<()> {
     apply_pending_hook(case).await?;
     case.apply(Game::in_place(1).max_unavailable(1).pre_inplace("test")).await?;
@@ -166,6 +155,7 @@ async fn a_success_is_void_after_a_revert(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn a_removed_hook_no_longer_holds_back_deletions(case: &mut Case) -> Result<()> {
     apply_pending_hook(case).await?;
     case.apply(Game::in_place(3).pre_delete("test")).await?;
@@ -178,6 +168,7 @@ async fn a_removed_hook_no_longer_holds_back_deletions(case: &mut Case) -> Resul
     Ok(())
 }
 
+#[e2e::test]
 async fn a_hook_that_never_ends_is_reported(case: &mut Case) -> Result<()> {
     let mut template = hook_template("endless", &case.hooks.url("/"));
     template["spec"]["metrics"][0]["interval"] = json!("1s");
@@ -196,6 +187,7 @@ async fn a_hook_that_never_ends_is_reported(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn a_broken_endpoint_stops_an_update_at_max_unavailable(case: &mut Case) -> Result<()> {
     case.hooks.answer("/", Answer::Status(500));
     let mut template = hook_template("test", &case.hooks.url("/"));
@@ -230,6 +222,7 @@ async fn a_broken_endpoint_stops_an_update_at_max_unavailable(case: &mut Case) -
     view.ensure(view.game.pointer("/spec/preInplaceUpdateStrategy/retry") == Some(&json!(false)))
 }
 
+#[e2e::test]
 async fn a_pod_that_ended_is_replaced_without_a_hook(case: &mut Case) -> Result<()> {
     apply_pending_hook(case).await?;
     case.apply(Game::in_place(3).pre_delete("test")).await?;
@@ -247,6 +240,7 @@ async fn a_pod_that_ended_is_replaced_without_a_hook(case: &mut Case) -> Result<
     view.ensure(view.runs.is_empty() && case.hooks.calls("/").is_empty())
 }
 
+#[e2e::test]
 async fn pre_inplace_guards_updates_but_not_scaling(case: &mut Case) -> Result<()> {
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
     let mut template = retrying_hook_template("test", &case.hooks.url("/"));
@@ -275,6 +269,7 @@ async fn pre_inplace_guards_updates_but_not_scaling(case: &mut Case) -> Result<(
     view.ensure(pods_waiting_for_hooks(&view).is_empty())
 }
 
+#[e2e::test]
 async fn post_inplace_keeps_traffic_away_until_it_succeeds(case: &mut Case) -> Result<()> {
     apply_pending_hook(case).await?;
     case.apply(Game::in_place(2).max_unavailable(1).post_inplace("test")).await?;
@@ -293,6 +288,7 @@ async fn post_inplace_keeps_traffic_away_until_it_succeeds(case: &mut Case) -> R
     Ok(())
 }
 
+#[e2e::test]
 async fn a_failed_post_inplace_hook_blocks_the_rollout_until_the_change_is_reverted(
     case: &mut Case,
 ) -> Result<()> {
@@ -317,6 +313,7 @@ async fn a_failed_post_inplace_hook_blocks_the_rollout_until_the_change_is_rever
     view.ensure(view.hook_conditions("postInplace").is_empty())
 }
 
+#[e2e::test]
 async fn a_rolling_update_waits_for_its_hook(case: &mut Case) -> Result<()> {
     apply_pending_hook(case).await?;
     case.apply(Game::rolling(4).max_unavailable(2).pre_delete("test")).await?;

@@ -11,15 +11,7 @@ use jiff::Timestamp;
 use judge::{Counts, Event};
 use serde_json::json;
 
-e2e::tests![
-    a_settled_workload_causes_no_writes,
-    a_restart_changes_nothing,
-    a_frozen_operator_catches_up,
-    a_thawed_leader_without_a_lease_writes_nothing,
-    invariants_hold_across_repeated_kills,
-    health_and_metrics_are_served,
-];
-
+#[e2e::test]
 async fn a_settled_workload_causes_no_writes(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(10).max_unavailable(5)).await?;
     case.until_settled(10).await?;
@@ -53,6 +45,7 @@ async fn a_settled_workload_causes_no_writes(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn a_restart_changes_nothing(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(3)).await?;
     let before = case.until_settled(3).await?;
@@ -68,6 +61,7 @@ async fn a_restart_changes_nothing(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn a_frozen_operator_catches_up(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(4).max_unavailable(2)).await?;
     case.until_settled(4).await?;
@@ -94,6 +88,7 @@ async fn until_leading(case: &Case, operator: &Operator) -> Result<()> {
     .await
 }
 
+#[e2e::test]
 async fn a_thawed_leader_without_a_lease_writes_nothing(case: &mut Case) -> Result<()> {
     // An operator is ready before it leads.
     until_leading(case, &case.operator).await?;
@@ -128,6 +123,7 @@ async fn a_thawed_leader_without_a_lease_writes_nothing(case: &mut Case) -> Resu
     standby.terminate().await
 }
 
+#[e2e::test]
 async fn invariants_hold_across_repeated_kills(case: &mut Case) -> Result<()> {
     let mut template = hook_template("test", &case.hooks.url("/"));
     template["spec"]["metrics"][0]["initialDelay"] = json!("500ms");
@@ -159,6 +155,7 @@ async fn invariants_hold_across_repeated_kills(case: &mut Case) -> Result<()> {
     view.ensure(view.ready_with("game:v2") == 5)
 }
 
+#[e2e::test]
 async fn health_and_metrics_are_served(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(1)).await?;
     case.until_settled(1).await?;

@@ -12,16 +12,6 @@ use serde_json::{Value, json};
 
 use crate::run::{hook_run, until_phase};
 
-e2e::tests![
-    deletion_protection_follows_the_label,
-    a_deletion_that_ends_matches_without_their_hook_is_a_warning,
-    a_protected_set_is_kept_until_its_last_pod_is_deleted,
-    a_namespace_is_deleted_with_its_protected_workloads,
-    a_label_protects_crds_and_hook_templates_from_deletion,
-    a_copied_hook_run_allows_no_deletion,
-    only_the_operator_may_create_or_change_hook_runs_of_workloads,
-];
-
 /// The JSON pointer of the label for deletion protection.
 const LABEL: &str = "/metadata/labels/io.tencent.bcs.dev~1deletion-allow";
 
@@ -31,6 +21,7 @@ async fn protect(case: &Case, policy: &str, namespaces: &[&str]) -> Result<()> {
     install(case, &value, "deletion", namespaces).await
 }
 
+#[e2e::test]
 async fn a_deletion_that_ends_matches_without_their_hook_is_a_warning(
     case: &mut Case,
 ) -> Result<()> {
@@ -68,6 +59,7 @@ async fn unprotect(case: &Case) -> Result<()> {
     uninstall(case, "deletion").await
 }
 
+#[e2e::test]
 async fn deletion_protection_follows_the_label(case: &mut Case) -> Result<()> {
     // The first row of each policy waits for a refusal, which shows that the policy is in force for the rows after it.
     for (policy, label, allowed) in [
@@ -112,6 +104,7 @@ async fn deletion_protection_follows_the_label(case: &mut Case) -> Result<()> {
     unprotect(case).await
 }
 
+#[e2e::test]
 async fn a_protected_set_is_kept_until_its_last_pod_is_deleted(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     protect(case, "Labeled", &[&case.namespace]).await?;
@@ -145,6 +138,7 @@ async fn a_protected_set_is_kept_until_its_last_pod_is_deleted(case: &mut Case) 
     unprotect(case).await
 }
 
+#[e2e::test]
 async fn a_namespace_is_deleted_with_its_protected_workloads(case: &mut Case) -> Result<()> {
     let other = format!("{}-x", case.namespace);
     protect(case, "Labeled", &[&other]).await?;
@@ -201,6 +195,7 @@ fn copy_of(run: &Value, case: &Case) -> Value {
     copy
 }
 
+#[e2e::test]
 async fn a_label_protects_crds_and_hook_templates_from_deletion(case: &mut Case) -> Result<()> {
     let values = "admission.deletionProtection=Labeled,admission.protectHookTemplates=true";
     install(case, values, "deletion", &[&case.namespace]).await?;
@@ -233,6 +228,7 @@ async fn a_label_protects_crds_and_hook_templates_from_deletion(case: &mut Case)
 }
 
 /// Without the policy, the operator itself must ignore the copy.
+#[e2e::test]
 async fn a_copied_hook_run_allows_no_deletion(case: &mut Case) -> Result<()> {
     let run = scale_in_with_failing_hook(case).await?;
     let create = ["create", "-f", "-"];
@@ -248,6 +244,7 @@ async fn a_copied_hook_run_allows_no_deletion(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn only_the_operator_may_create_or_change_hook_runs_of_workloads(
     case: &mut Case,
 ) -> Result<()> {

@@ -7,11 +7,6 @@ use e2e::workload::manifest::Game;
 use e2e::workload::view::Pod;
 use serde_json::json;
 
-e2e::tests![
-    new_pods_have_no_gate_if_it_is_disabled,
-    pods_of_a_stateful_set_are_updated_without_a_gate,
-];
-
 /// Disables the gate, and removes it from the template.
 fn ungated(game: Game) -> Game {
     game.set("/spec/disableReadinessGate", true)
@@ -22,6 +17,7 @@ fn has_gate(pod: &Pod) -> bool {
     pod.0.pointer("/spec/readinessGates/0").is_some()
 }
 
+#[e2e::test]
 async fn new_pods_have_no_gate_if_it_is_disabled(case: &mut Case) -> Result<()> {
     case.apply(ungated(Game::in_place(2))).await?;
     let before = case.until_settled(2).await?;
@@ -45,6 +41,7 @@ async fn new_pods_have_no_gate_if_it_is_disabled(case: &mut Case) -> Result<()> 
     view.ensure(gated.count() == 1)
 }
 
+#[e2e::test]
 async fn pods_of_a_stateful_set_are_updated_without_a_gate(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     let game = ungated(Game::parallel(2)).updated_by("InplaceUpdate");

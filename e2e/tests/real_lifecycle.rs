@@ -17,8 +17,6 @@ use e2e::wait::eventually;
 use judge::object::text;
 use serde_json::{Value, json};
 
-e2e::tests![scripts_run_on_a_real_node];
-
 const LIMIT: Duration = Duration::from_secs(120);
 /// What the scripts of the examples print about the Cluster.
 const PRINTED: &str = "the cluster labels and annotations key=value pair:location=xa node.alpha.kubernetes.io/test=hello\n";
@@ -42,9 +40,10 @@ fn main() -> Result<ExitCode> {
         println!("the test of scripts on a real kubelet is skipped: {missing}");
         return Ok(ExitCode::SUCCESS);
     }
-    e2e::trial::main(tests())
+    e2e::trial::main(e2e::trial::all())
 }
 
+#[e2e::test]
 async fn scripts_run_on_a_real_node(case: &mut Case) -> Result<()> {
     Stage::play("real", case.folder(), async |stage| {
         let node = node::shared(stage.plane, env!("CARGO_BIN_EXE_game-server")).await?;

@@ -9,13 +9,6 @@ use e2e::workload::manifest::{Game, hook_template};
 use e2e::workload::view::{Pod, View};
 use serde_json::{Value, json};
 
-e2e::tests![
-    no_pod_leaves_service_for_a_change_that_is_refused,
-    a_pod_whose_resize_is_refused_serves_again_as_it_was,
-    a_quota_with_room_for_some_resizes_keeps_the_other_pods_in_service,
-    no_player_is_asked_to_leave_for_a_deletion_that_is_refused,
-];
-
 const PODS: Requests = ("", "pods", &["UPDATE"]);
 const RESIZES: Requests = ("", "pods/resize", &["UPDATE"]);
 const RESOURCES: &str = "/spec/template/spec/containers/0/resources";
@@ -56,6 +49,7 @@ fn is_as_it_was(pod: &Pod) -> bool {
     pod.is_ready() && is_first
 }
 
+#[e2e::test]
 async fn no_pod_leaves_service_for_a_change_that_is_refused(case: &mut Case) -> Result<()> {
     case.apply(hook_template("test", &case.hooks.url("/"))).await?;
     let game = Game::in_place(3).pre_inplace("test").set(RESOURCES, cpu("500m"));
@@ -83,6 +77,7 @@ async fn no_pod_leaves_service_for_a_change_that_is_refused(case: &mut Case) -> 
 }
 
 /// The dry run is accepted.
+#[e2e::test]
 async fn a_pod_whose_resize_is_refused_serves_again_as_it_was(case: &mut Case) -> Result<()> {
     let game = Game::in_place(2).max_unavailable(1).set(RESOURCES, cpu("500m"));
     case.apply(game).await?;
@@ -99,6 +94,7 @@ async fn a_pod_whose_resize_is_refused_serves_again_as_it_was(case: &mut Case) -
     view.ensure(view.condition("FailedUpdate").is_none())
 }
 
+#[e2e::test]
 async fn a_quota_with_room_for_some_resizes_keeps_the_other_pods_in_service(
     case: &mut Case,
 ) -> Result<()> {
@@ -133,6 +129,7 @@ async fn a_quota_with_room_for_some_resizes_keeps_the_other_pods_in_service(
     view.ensure(view.ready_with("game:v2") == 3)
 }
 
+#[e2e::test]
 async fn no_player_is_asked_to_leave_for_a_deletion_that_is_refused(case: &mut Case) -> Result<()> {
     case.apply(hook_template("test", &case.hooks.url("/"))).await?;
     case.apply(Game::rolling(2).pre_delete("test")).await?;

@@ -7,14 +7,6 @@ use e2e::workload::manifest::Game;
 use e2e::workload::view::View;
 use serde_json::{Value, json};
 
-e2e::tests![
-    a_rollback_reuses_the_old_revision,
-    the_history_limit_is_respected,
-    a_name_collision_is_resolved,
-    an_equivalent_template_creates_no_revision,
-    the_status_names_the_stable_revision,
-];
-
 async fn revision_names(case: &Case) -> Result<Vec<String>> {
     let name = |object: Value| object["metadata"]["name"].as_str().unwrap_or("").to_owned();
     let revisions = case.list("controllerrevisions").await?;
@@ -26,6 +18,7 @@ async fn update_revision(case: &Case) -> Result<String> {
     Ok(view.text("/status/updateRevision").to_owned())
 }
 
+#[e2e::test]
 async fn a_rollback_reuses_the_old_revision(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(2).max_unavailable(2)).await?;
     case.until_settled(2).await?;
@@ -49,6 +42,7 @@ async fn a_rollback_reuses_the_old_revision(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn the_history_limit_is_respected(case: &mut Case) -> Result<()> {
     let game = Game::in_place(2).max_unavailable(2).set("/spec/revisionHistoryLimit", 2);
     case.apply(game).await?;
@@ -65,6 +59,7 @@ async fn the_history_limit_is_respected(case: &mut Case) -> Result<()> {
     .await
 }
 
+#[e2e::test]
 async fn a_name_collision_is_resolved(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(1)).await?;
     case.until_settled(1).await?;
@@ -89,6 +84,7 @@ async fn a_name_collision_is_resolved(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn an_equivalent_template_creates_no_revision(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(2)).await?;
     let before = case.until_settled(2).await?;
@@ -114,6 +110,7 @@ async fn an_equivalent_template_creates_no_revision(case: &mut Case) -> Result<(
     view.ensure(view.pods.iter().all(|pod| pod.restarts() == 0))
 }
 
+#[e2e::test]
 async fn the_status_names_the_stable_revision(case: &mut Case) -> Result<()> {
     case.apply(Game::rolling(2).partition(1)).await?;
     case.until_settled(2).await?;

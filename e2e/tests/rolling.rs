@@ -7,19 +7,7 @@ use e2e::workload::manifest::Game;
 use e2e::workload::view::Pod;
 use serde_json::json;
 
-e2e::tests![
-    a_partition_keeps_old_pods,
-    percentages_are_rounded_as_documented,
-    surge_pods_are_created_before_old_ones_are_deleted,
-    a_typo_in_the_template_deletes_no_pod,
-    an_exhausted_quota_deletes_no_pod,
-    a_version_that_is_never_ready_stops_the_rollout,
-    a_rollback_during_an_update_keeps_the_old_pods,
-    unicode_labels_are_refused_without_harm,
-    a_template_applied_during_a_users_pause_gets_no_pod,
-    a_quick_second_update_respects_max_unavailable,
-];
-
+#[e2e::test]
 async fn a_partition_keeps_old_pods(case: &mut Case) -> Result<()> {
     case.apply(Game::rolling(5).partition(2).max_unavailable(2)).await?;
     case.until_settled(5).await?;
@@ -36,6 +24,7 @@ async fn a_partition_keeps_old_pods(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn percentages_are_rounded_as_documented(case: &mut Case) -> Result<()> {
     // With five pods, the partition is 3 and maxUnavailable is 2. The judge checks maxUnavailable.
     case.apply(Game::rolling(5).partition("50%").max_unavailable("30%")).await?;
@@ -47,6 +36,7 @@ async fn percentages_are_rounded_as_documented(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn surge_pods_are_created_before_old_ones_are_deleted(case: &mut Case) -> Result<()> {
     let game = Game::rolling(3).max_unavailable(0).max_surge("50%");
     case.apply(game).await?;
@@ -60,6 +50,7 @@ async fn surge_pods_are_created_before_old_ones_are_deleted(case: &mut Case) -> 
     view.ensure(view.ready_with("game:v2") == 3)
 }
 
+#[e2e::test]
 async fn a_typo_in_the_template_deletes_no_pod(case: &mut Case) -> Result<()> {
     case.apply(Game::rolling(3).max_unavailable(3)).await?;
     case.until_settled(3).await?;
@@ -84,6 +75,7 @@ async fn check_refused_without_harm(case: &Case, words: &str) -> Result<()> {
     case.consistently("all pods are kept", 3, |view| view.ready_with("game:v1") == 3).await
 }
 
+#[e2e::test]
 async fn an_exhausted_quota_deletes_no_pod(case: &mut Case) -> Result<()> {
     let cpu = |amount: &str| json!({"requests": {"cpu": amount}});
     let resources = "/spec/template/spec/containers/0/resources";
@@ -101,6 +93,7 @@ async fn an_exhausted_quota_deletes_no_pod(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn a_version_that_is_never_ready_stops_the_rollout(case: &mut Case) -> Result<()> {
     case.apply(Game::rolling(4).max_unavailable("25%")).await?;
     case.until_settled(4).await?;
@@ -113,6 +106,7 @@ async fn a_version_that_is_never_ready_stops_the_rollout(case: &mut Case) -> Res
     view.ensure(view.ready_with("game:v1") == 4)
 }
 
+#[e2e::test]
 async fn a_rollback_during_an_update_keeps_the_old_pods(case: &mut Case) -> Result<()> {
     case.apply(Game::rolling(4).partition(2)).await?;
     let before = case.until_settled(4).await?;
@@ -128,6 +122,7 @@ async fn a_rollback_during_an_update_keeps_the_old_pods(case: &mut Case) -> Resu
     after.ensure(old.iter().all(|name| after.pod_names().contains(name)))
 }
 
+#[e2e::test]
 async fn a_template_applied_during_a_users_pause_gets_no_pod(case: &mut Case) -> Result<()> {
     case.apply(Game::rolling(4).partition(2).max_unavailable(2)).await?;
     case.until_settled(4).await?;
@@ -146,6 +141,7 @@ async fn a_template_applied_during_a_users_pause_gets_no_pod(case: &mut Case) ->
     Ok(())
 }
 
+#[e2e::test]
 async fn a_quick_second_update_respects_max_unavailable(case: &mut Case) -> Result<()> {
     let game = Game::rolling(4).set("/spec/minReadySeconds", 4);
     case.apply(game.max_unavailable(1)).await?;
@@ -163,6 +159,7 @@ async fn a_quick_second_update_respects_max_unavailable(case: &mut Case) -> Resu
     Ok(())
 }
 
+#[e2e::test]
 async fn unicode_labels_are_refused_without_harm(case: &mut Case) -> Result<()> {
     case.apply(Game::rolling(3).max_unavailable(3).annotated("motd", "新赛季 ☃")).await?;
     case.until_settled(3).await?;

@@ -9,19 +9,6 @@ use jiff::Timestamp;
 use judge::object::text;
 use serde_json::{Value, json};
 
-e2e::tests![
-    pods_to_delete_are_deleted_first,
-    pods_to_delete_are_replaced_when_not_scaling_in,
-    unknown_pods_to_delete_are_pruned_and_reported,
-    pods_with_a_lower_cost_are_deleted_first,
-    pods_on_nodes_with_a_lower_cost_are_deleted_first,
-    descend_deletes_pods_with_a_higher_cost_first,
-    unready_pods_are_deleted_before_ready_ones,
-    a_game_deployment_scales_to_zero_and_back,
-    a_deleted_pod_is_replaced,
-    rejected_pods_are_replaced_with_backoff,
-];
-
 async fn create_settled(case: &Case, replicas: i64) -> Result<View> {
     case.apply(Game::in_place(replicas).max_unavailable(1)).await?;
     case.until_settled(replicas).await
@@ -39,6 +26,7 @@ fn pods_to_delete(view: &View) -> Value {
     list.cloned().unwrap_or_else(|| json!([]))
 }
 
+#[e2e::test]
 async fn pods_to_delete_are_deleted_first(case: &mut Case) -> Result<()> {
     let before = create_settled(case, 5).await?;
     let names = before.pod_names();
@@ -49,6 +37,7 @@ async fn pods_to_delete_are_deleted_first(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn pods_to_delete_are_replaced_when_not_scaling_in(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(4).max_unavailable(1).partition(2)).await?;
     case.until_settled(4).await?;
@@ -67,6 +56,7 @@ async fn pods_to_delete_are_replaced_when_not_scaling_in(case: &mut Case) -> Res
     Ok(())
 }
 
+#[e2e::test]
 async fn unknown_pods_to_delete_are_pruned_and_reported(case: &mut Case) -> Result<()> {
     create_settled(case, 2).await?;
     set_pods_to_delete(case, &["test-gamedeployment-other"], 2).await?;
@@ -81,6 +71,7 @@ async fn unknown_pods_to_delete_are_pruned_and_reported(case: &mut Case) -> Resu
     Ok(())
 }
 
+#[e2e::test]
 async fn pods_with_a_lower_cost_are_deleted_first(case: &mut Case) -> Result<()> {
     let before = create_settled(case, 4).await?;
     let names = before.pod_names();
@@ -119,6 +110,7 @@ async fn create_nodes(case: &Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn pods_on_nodes_with_a_lower_cost_are_deleted_first(case: &mut Case) -> Result<()> {
     create_nodes(case).await?;
     let spread = json!([{
@@ -142,6 +134,7 @@ async fn pods_on_nodes_with_a_lower_cost_are_deleted_first(case: &mut Case) -> R
     view.ensure(nodes(&view) == [hosts[1].as_str(), hosts[1].as_str()])
 }
 
+#[e2e::test]
 async fn descend_deletes_pods_with_a_higher_cost_first(case: &mut Case) -> Result<()> {
     let before = create_settled(case, 3).await?;
     let names = before.pod_names();
@@ -159,6 +152,7 @@ async fn descend_deletes_pods_with_a_higher_cost_first(case: &mut Case) -> Resul
     view.ensure(view.pod_names() == [names[2]])
 }
 
+#[e2e::test]
 async fn unready_pods_are_deleted_before_ready_ones(case: &mut Case) -> Result<()> {
     let gates = json!([{"conditionType": "InPlaceUpdateReady"}, {"conditionType": "warmed-up"}]);
     case.apply(Game::in_place(3).set("/spec/template/spec/readinessGates", gates)).await?;
@@ -176,6 +170,7 @@ async fn unready_pods_are_deleted_before_ready_ones(case: &mut Case) -> Result<(
     after.ensure(after.pod_names() == [names[0], names[2]])
 }
 
+#[e2e::test]
 async fn a_game_deployment_scales_to_zero_and_back(case: &mut Case) -> Result<()> {
     let before = create_settled(case, 3).await?;
     case.scale(0).await?;
@@ -192,6 +187,7 @@ async fn a_game_deployment_scales_to_zero_and_back(case: &mut Case) -> Result<()
     Ok(())
 }
 
+#[e2e::test]
 async fn a_deleted_pod_is_replaced(case: &mut Case) -> Result<()> {
     let before = create_settled(case, 3).await?;
     let name = before.pod_names()[0];
@@ -200,6 +196,7 @@ async fn a_deleted_pod_is_replaced(case: &mut Case) -> Result<()> {
     view.ensure(!view.pod_names().contains(&name))
 }
 
+#[e2e::test]
 async fn rejected_pods_are_replaced_with_backoff(case: &mut Case) -> Result<()> {
     // The simulated kubelet ignores these pods, so that the test can reject them.
     let game = Game::in_place(1).annotated("stage.gamekeeper/lost", "true");

@@ -10,8 +10,6 @@ use jiff::Timestamp;
 use judge::{Counts, Event, WriteKind};
 use serde_json::{Value, json};
 
-e2e::tests![without_a_set_the_operator_writes_as_if_sets_were_disabled];
-
 /// The prefix of all annotations about sidecars.
 const SIDECAR_ANNOTATIONS: &str = "sidecars.gamekeeper.tkex.tencent.com/";
 /// The annotation of pods whose game is not their first container.
@@ -31,6 +29,7 @@ const WATCHED: [&str; 8] = [
     "PersistentVolumeClaim",
 ];
 
+#[e2e::test]
 async fn without_a_set_the_operator_writes_as_if_sets_were_disabled(case: &mut Case) -> Result<()> {
     case.apply(hook_template("test", &case.hooks.url("/"))).await?;
     // The chart's default: SidecarSets are enabled, and the webhooks for them are installed.

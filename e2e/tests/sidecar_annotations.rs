@@ -9,11 +9,6 @@ use serde_json::{Value, json};
 
 use crate::sidecars::{label, log, name, read, remove, set, until_injecting, until_shown};
 
-e2e::tests![
-    new_pods_get_the_annotations_of_a_set_and_running_pods_keep_theirs,
-    the_webhook_adds_annotations_to_pods_of_other_controllers,
-];
-
 /// A SidecarSet with annotations that yield to a pod's own values, and with one that overwrites the pod's own value.
 fn annotating_set(case: &Case, port: &str) -> Value {
     let mut set = set(case, log());
@@ -37,6 +32,7 @@ fn authors_annotations() -> Value {
     json!({"example.com/team": "games", "example.com/logs": "off"})
 }
 
+#[e2e::test]
 async fn new_pods_get_the_annotations_of_a_set_and_running_pods_keep_theirs(
     case: &mut Case,
 ) -> Result<()> {
@@ -72,6 +68,7 @@ async fn new_pods_get_the_annotations_of_a_set_and_running_pods_keep_theirs(
     remove(case).await
 }
 
+#[e2e::test]
 async fn the_webhook_adds_annotations_to_pods_of_other_controllers(case: &mut Case) -> Result<()> {
     let webhook = Webhook::install(case, "2160h").await?;
     webhook.until_called(case).await?;

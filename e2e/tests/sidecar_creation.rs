@@ -17,14 +17,7 @@ use crate::sidecars::{
     all_have, containers, label, log, name, pod, remove, set, until_injecting, until_shown,
 };
 
-e2e::tests![
-    a_set_whose_pods_are_refused_blocks_creations_until_it_is_fixed,
-    pods_with_sidecars_are_replaced_under_a_full_quota,
-    a_set_that_is_applied_together_with_a_workload_reaches_the_first_pods,
-    no_pod_is_created_before_the_labels_of_its_namespace_are_known,
-    labeled_namespaces_accept_only_game_pods_while_the_webhook_is_down,
-];
-
+#[e2e::test]
 async fn a_set_whose_pods_are_refused_blocks_creations_until_it_is_fixed(
     case: &mut Case,
 ) -> Result<()> {
@@ -74,6 +67,7 @@ async fn a_set_whose_pods_are_refused_blocks_creations_until_it_is_fixed(
     remove(case).await
 }
 
+#[e2e::test]
 async fn pods_with_sidecars_are_replaced_under_a_full_quota(case: &mut Case) -> Result<()> {
     let cpu = |amount: &str| json!({"requests": {"cpu": amount}});
     case.apply(json!({
@@ -109,6 +103,7 @@ async fn pods_with_sidecars_are_replaced_under_a_full_quota(case: &mut Case) -> 
     remove(case).await
 }
 
+#[e2e::test]
 async fn a_set_that_is_applied_together_with_a_workload_reaches_the_first_pods(
     case: &mut Case,
 ) -> Result<()> {
@@ -144,6 +139,7 @@ async fn a_set_that_is_applied_together_with_a_workload_reaches_the_first_pods(
     Ok(())
 }
 
+#[e2e::test]
 async fn no_pod_is_created_before_the_labels_of_its_namespace_are_known(
     case: &mut Case,
 ) -> Result<()> {
@@ -168,6 +164,7 @@ async fn no_pod_is_created_before_the_labels_of_its_namespace_are_known(
     remove(case).await
 }
 
+#[e2e::test]
 async fn labeled_namespaces_accept_only_game_pods_while_the_webhook_is_down(
     case: &mut Case,
 ) -> Result<()> {

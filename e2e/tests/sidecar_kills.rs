@@ -17,11 +17,6 @@ use serde_json::{Value, json};
 use crate::sidecar_updates::{count, image, set_image, uids};
 use crate::sidecars::{log, mark, name, remove, set, until_shown};
 
-e2e::tests![
-    a_sidecar_update_continues_after_the_operator_is_killed,
-    a_sidecar_update_in_a_game_stateful_set_continues_after_a_kill,
-];
-
 /// The number of pods. Both the workload and the set allow one to be unavailable.
 const PODS: i64 = 2;
 const GRACE: &str = "/spec/updateStrategy/inPlaceUpdateStrategy/gracePeriodSeconds";
@@ -61,11 +56,13 @@ impl Point {
     }
 }
 
+#[e2e::test]
 async fn a_sidecar_update_continues_after_the_operator_is_killed(case: &mut Case) -> Result<()> {
     let points = [Point::Token, Point::Gate, Point::Patch];
     kill_at(case, Game::in_place(PODS), &points).await
 }
 
+#[e2e::test]
 async fn a_sidecar_update_in_a_game_stateful_set_continues_after_a_kill(
     case: &mut Case,
 ) -> Result<()> {

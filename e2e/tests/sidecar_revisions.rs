@@ -10,13 +10,6 @@ use serde_json::{Value, json};
 use crate::sidecar_updates::{count, set_image, set_strategy};
 use crate::sidecars::{condition, log, mark, name, read, remove, set, until_shown};
 
-e2e::tests![
-    new_pods_get_the_proven_revision_while_a_partition_holds,
-    a_pin_chooses_the_revision_of_new_pods,
-    old_revisions_are_deleted_unless_a_pod_has_them,
-    undo_restores_an_earlier_revision,
-];
-
 /// Creates a set with this update strategy, and a workload whose pods have its first revision.
 async fn create_set_and_pods(case: &Case, strategy: Value, replicas: i64) -> Result<()> {
     let mut set = set(case, log());
@@ -76,6 +69,7 @@ async fn until_injecting_reports(case: &Case, reason: &str, words: &str) -> Resu
     .await
 }
 
+#[e2e::test]
 async fn new_pods_get_the_proven_revision_while_a_partition_holds(case: &mut Case) -> Result<()> {
     create_set_and_pods(case, json!({"partition": "100%"}), 2).await?;
     let first = revisions(case).await?;
@@ -119,6 +113,7 @@ async fn new_pods_get_the_proven_revision_while_a_partition_holds(case: &mut Cas
     remove(case).await
 }
 
+#[e2e::test]
 async fn a_pin_chooses_the_revision_of_new_pods(case: &mut Case) -> Result<()> {
     let installed = Webhook::install(case, "2160h").await?;
     installed.until_called(case).await?;
@@ -161,6 +156,7 @@ async fn a_pin_chooses_the_revision_of_new_pods(case: &mut Case) -> Result<()> {
     installed.remove(case).await
 }
 
+#[e2e::test]
 async fn old_revisions_are_deleted_unless_a_pod_has_them(case: &mut Case) -> Result<()> {
     let mut set = set(case, log());
     set["spec"]["updateStrategy"] = json!({"partition": 1});
@@ -211,6 +207,7 @@ async fn game(case: &Case, args: &[&str]) -> Result<String> {
     Ok(output.stdout)
 }
 
+#[e2e::test]
 async fn undo_restores_an_earlier_revision(case: &mut Case) -> Result<()> {
     create_set_and_pods(case, json!({"maxUnavailable": 2}), 2).await?;
     for image in ["log:1.1", "log:1.2"] {

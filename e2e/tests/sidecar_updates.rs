@@ -16,21 +16,6 @@ use crate::sidecars::{
     condition, label, log, name, read, remove, set, until_injecting, until_shown,
 };
 
-e2e::tests![
-    a_changed_image_reaches_running_pods_after_their_hook,
-    a_native_sidecar_is_updated_in_place_after_the_hook,
-    a_bad_image_stops_the_update_until_it_is_reverted,
-    the_game_and_its_sidecar_are_updated_together,
-    the_partition_and_a_pause_hold_pods_back,
-    the_set_waits_for_a_paused_workload,
-    sidecars_are_not_updated_at_a_canary_step,
-    a_hook_may_measure_for_longer_than_an_unused_token_is_kept,
-    a_change_that_is_not_possible_in_place_is_reported,
-    pods_of_other_controllers_are_updated_one_at_a_time,
-    a_slow_pull_in_a_pod_of_another_controller_holds_the_others_back,
-    a_changed_pod_of_another_controller_is_not_overwritten,
-];
-
 /// Creates a set with this update strategy, and pods that have its containers.
 async fn create_set_and_pods(
     case: &Case,
@@ -80,6 +65,7 @@ pub(crate) fn uids(view: &View) -> Vec<&str> {
     uids
 }
 
+#[e2e::test]
 async fn a_changed_image_reaches_running_pods_after_their_hook(case: &mut Case) -> Result<()> {
     case.hooks.answer("/", Answer::Json(json!({"age": 12})));
     case.apply(hook_template("test", &case.hooks.url("/"))).await?;
@@ -129,6 +115,7 @@ fn game_container_ids(view: &View) -> Vec<(&str, &str)> {
     containers
 }
 
+#[e2e::test]
 async fn a_native_sidecar_is_updated_in_place_after_the_hook(case: &mut Case) -> Result<()> {
     case.hooks.answer("/", Answer::Json(json!({"age": 12})));
     case.apply(hook_template("test", &case.hooks.url("/"))).await?;
@@ -173,6 +160,7 @@ async fn a_native_sidecar_is_updated_in_place_after_the_hook(case: &mut Case) ->
     remove(case).await
 }
 
+#[e2e::test]
 async fn a_bad_image_stops_the_update_until_it_is_reverted(case: &mut Case) -> Result<()> {
     let game = Game::in_place(4).max_unavailable(3);
     create_set_and_pods(case, game, json!({"maxUnavailable": 2}), 4).await?;
@@ -187,6 +175,7 @@ async fn a_bad_image_stops_the_update_until_it_is_reverted(case: &mut Case) -> R
     remove(case).await
 }
 
+#[e2e::test]
 async fn the_game_and_its_sidecar_are_updated_together(case: &mut Case) -> Result<()> {
     case.hooks.answer("/", Answer::Json(json!({"age": 12})));
     case.apply(hook_template("test", &case.hooks.url("/"))).await?;
@@ -219,6 +208,7 @@ async fn the_game_and_its_sidecar_are_updated_together(case: &mut Case) -> Resul
     remove(case).await
 }
 
+#[e2e::test]
 async fn the_partition_and_a_pause_hold_pods_back(case: &mut Case) -> Result<()> {
     let strategy = json!({"partition": 2, "maxUnavailable": 3});
     create_set_and_pods(case, Game::in_place(3).max_unavailable(3), strategy, 3).await?;
@@ -253,6 +243,7 @@ async fn until_waiting(case: &Case, message: &str) -> Result<()> {
     .await
 }
 
+#[e2e::test]
 async fn the_set_waits_for_a_paused_workload(case: &mut Case) -> Result<()> {
     create_set_and_pods(case, Game::in_place(2), json!({}), 2).await?;
     case.replace("/spec/updateStrategy/paused", true).await?;
@@ -273,6 +264,7 @@ async fn the_set_waits_for_a_paused_workload(case: &mut Case) -> Result<()> {
     remove(case).await
 }
 
+#[e2e::test]
 async fn sidecars_are_not_updated_at_a_canary_step(case: &mut Case) -> Result<()> {
     case.hooks.answer("/", Answer::Json(json!({"age": 12})));
     case.apply(retrying_hook_template("test", &case.hooks.url("/"))).await?;
@@ -294,6 +286,7 @@ async fn sidecars_are_not_updated_at_a_canary_step(case: &mut Case) -> Result<()
     remove(case).await
 }
 
+#[e2e::test]
 async fn a_hook_may_measure_for_longer_than_an_unused_token_is_kept(case: &mut Case) -> Result<()> {
     let mut template = hook_template("test", &case.hooks.url("/"));
     template["spec"]["metrics"][0]["count"] = json!(2);
@@ -313,6 +306,7 @@ async fn a_hook_may_measure_for_longer_than_an_unused_token_is_kept(case: &mut C
     remove(case).await
 }
 
+#[e2e::test]
 async fn a_change_that_is_not_possible_in_place_is_reported(case: &mut Case) -> Result<()> {
     create_set_and_pods(case, Game::in_place(2), json!({}), 2).await?;
     let env = json!([{
@@ -344,6 +338,7 @@ fn deployment(replicas: i64) -> Value {
     })
 }
 
+#[e2e::test]
 async fn pods_of_other_controllers_are_updated_one_at_a_time(case: &mut Case) -> Result<()> {
     let installed = e2e::addons::webhook::Webhook::install(case, "2160h").await?;
     installed.until_called(case).await?;
@@ -376,6 +371,7 @@ fn count_restarting(pods: &[Value]) -> usize {
     pods.iter().filter(is_restarting).count()
 }
 
+#[e2e::test]
 async fn a_slow_pull_in_a_pod_of_another_controller_holds_the_others_back(
     case: &mut Case,
 ) -> Result<()> {
@@ -404,6 +400,7 @@ async fn a_slow_pull_in_a_pod_of_another_controller_holds_the_others_back(
     installed.remove(case).await
 }
 
+#[e2e::test]
 async fn a_changed_pod_of_another_controller_is_not_overwritten(case: &mut Case) -> Result<()> {
     let proxy = case.plane().fault_proxy().await?;
     case.operator.use_proxy(&proxy)?;

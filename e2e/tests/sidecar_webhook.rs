@@ -10,8 +10,6 @@ use crate::sidecars::{
     condition, containers, label, log, name, pod, read, remove, set, until_injecting, until_shown,
 };
 
-e2e::tests![a_set_reports_that_pods_of_other_controllers_get_no_sidecars];
-
 /// Waits until the condition Injecting is True with this reason, and returns its message.
 async fn until_reason(case: &Case, reason: &str) -> Result<String> {
     case.eventually(&format!("Injecting has reason {reason}"), async || {
@@ -23,6 +21,7 @@ async fn until_reason(case: &Case, reason: &str) -> Result<String> {
     .await
 }
 
+#[e2e::test]
 async fn a_set_reports_that_pods_of_other_controllers_get_no_sidecars(
     case: &mut Case,
 ) -> Result<()> {

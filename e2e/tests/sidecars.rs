@@ -9,14 +9,6 @@ use e2e::workload::view::View;
 use judge::object::{annotation, text};
 use serde_json::{Value, json};
 
-e2e::tests![
-    a_set_gets_its_defaults_injects_into_pods_and_counts_them,
-    game_pods_get_sidecars_from_the_operator_itself,
-    a_set_that_clashes_is_left_out_and_reported,
-    a_container_name_that_a_selected_workload_has_causes_a_warning,
-    pods_of_a_deployment_get_the_sidecars_of_an_openkruise_manifest,
-];
-
 /// The label of namespaces in which pods of any controller get sidecars.
 const LABEL: &str = "gamekeeper.tkex.tencent.com/sidecars";
 /// The prefix of a pod's annotations about SidecarSets.
@@ -127,6 +119,7 @@ pub(crate) async fn until_injecting(case: &Case, container: &str) -> Result<()> 
     .await
 }
 
+#[e2e::test]
 async fn a_set_gets_its_defaults_injects_into_pods_and_counts_them(case: &mut Case) -> Result<()> {
     let installed = Webhook::install(case, "2160h").await?;
     installed.until_called(case).await?;
@@ -205,6 +198,7 @@ async fn a_set_gets_its_defaults_injects_into_pods_and_counts_them(case: &mut Ca
     installed.remove(case).await
 }
 
+#[e2e::test]
 async fn game_pods_get_sidecars_from_the_operator_itself(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(2)).await?;
     case.until_settled(2).await?;
@@ -241,6 +235,7 @@ async fn game_pods_get_sidecars_from_the_operator_itself(case: &mut Case) -> Res
     remove(case).await
 }
 
+#[e2e::test]
 async fn a_set_that_clashes_is_left_out_and_reported(case: &mut Case) -> Result<()> {
     case.apply(set(case, json!([{"name": "game", "image": "log:1.0"}]))).await?;
     until_shown(case, [0, 0, 0, 0]).await?;
@@ -255,6 +250,7 @@ async fn a_set_that_clashes_is_left_out_and_reported(case: &mut Case) -> Result<
     remove(case).await
 }
 
+#[e2e::test]
 async fn a_container_name_that_a_selected_workload_has_causes_a_warning(
     case: &mut Case,
 ) -> Result<()> {
@@ -313,6 +309,7 @@ spec:
     emptyDir: {}
 ";
 
+#[e2e::test]
 async fn pods_of_a_deployment_get_the_sidecars_of_an_openkruise_manifest(
     case: &mut Case,
 ) -> Result<()> {

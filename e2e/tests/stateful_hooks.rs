@@ -8,18 +8,6 @@ use e2e::workload::manifest::{Game, hook_template, retrying_hook_template};
 use e2e::workload::view::View;
 use serde_json::json;
 
-e2e::tests![
-    an_ordered_scale_in_runs_one_hook_at_a_time,
-    a_parallel_scale_in_runs_all_hooks_concurrently,
-    a_failed_hook_keeps_its_pod_until_it_is_retried,
-    a_revert_cancels_a_running_hook,
-    scaling_back_up_cancels_deletions,
-    an_update_does_not_wait_for_a_pod_to_be_deleted,
-    a_new_pod_with_the_same_ordinal_runs_its_own_hook,
-    pre_and_post_inplace_guard_an_update,
-    a_restarted_operator_continues_a_deletion,
-];
-
 /// Creates the template of a hook that does not succeed until the test sets another response.
 async fn apply_pending_hook(case: &Case) -> Result<()> {
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
@@ -36,6 +24,7 @@ fn name(ordinal: i64) -> String {
     format!("{SET}-{ordinal}")
 }
 
+#[e2e::test]
 async fn an_ordered_scale_in_runs_one_hook_at_a_time(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     apply_pending_hook(case).await?;
@@ -62,6 +51,7 @@ async fn an_ordered_scale_in_runs_one_hook_at_a_time(case: &mut Case) -> Result<
     Ok(())
 }
 
+#[e2e::test]
 async fn a_parallel_scale_in_runs_all_hooks_concurrently(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     apply_pending_hook(case).await?;
@@ -77,6 +67,7 @@ async fn a_parallel_scale_in_runs_all_hooks_concurrently(case: &mut Case) -> Res
     Ok(())
 }
 
+#[e2e::test]
 async fn a_failed_hook_keeps_its_pod_until_it_is_retried(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
@@ -93,6 +84,7 @@ async fn a_failed_hook_keeps_its_pod_until_it_is_retried(case: &mut Case) -> Res
     view.ensure(view.hook_conditions("preDelete").is_empty())
 }
 
+#[e2e::test]
 async fn a_revert_cancels_a_running_hook(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     apply_pending_hook(case).await?;
@@ -107,6 +99,7 @@ async fn a_revert_cancels_a_running_hook(case: &mut Case) -> Result<()> {
     view.ensure(waiting_pods(&view).is_empty() && uids(&view) == uids(&before))
 }
 
+#[e2e::test]
 async fn scaling_back_up_cancels_deletions(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     apply_pending_hook(case).await?;
@@ -122,6 +115,7 @@ async fn scaling_back_up_cancels_deletions(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn an_update_does_not_wait_for_a_pod_to_be_deleted(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
@@ -144,6 +138,7 @@ async fn an_update_does_not_wait_for_a_pod_to_be_deleted(case: &mut Case) -> Res
     Ok(())
 }
 
+#[e2e::test]
 async fn a_new_pod_with_the_same_ordinal_runs_its_own_hook(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     apply_pending_hook(case).await?;
@@ -166,6 +161,7 @@ async fn a_new_pod_with_the_same_ordinal_runs_its_own_hook(case: &mut Case) -> R
     Ok(())
 }
 
+#[e2e::test]
 async fn pre_and_post_inplace_guard_an_update(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     for (hook, path) in [("before", "/before"), ("after", "/after")] {
@@ -198,6 +194,7 @@ async fn pre_and_post_inplace_guard_an_update(case: &mut Case) -> Result<()> {
     view.ensure(view.shape() == "0:v2 1:v2")
 }
 
+#[e2e::test]
 async fn a_restarted_operator_continues_a_deletion(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     apply_pending_hook(case).await?;

@@ -7,20 +7,6 @@ use e2e::workload::manifest::Game;
 use e2e::workload::view::View;
 use serde_json::json;
 
-e2e::tests![
-    pods_have_names_labels_and_host_names,
-    changed_identity_labels_are_restored,
-    orphans_are_adopted_and_unmatched_pods_are_released,
-    a_foreign_pod_with_the_name_of_an_ordinal_is_a_conflict,
-    an_evicted_pod_is_replaced_under_its_ordinal,
-    pods_that_end_are_replaced_under_their_ordinal,
-    a_restarted_operator_waits_for_a_terminating_pod,
-    a_pod_on_a_lost_node_holds_its_ordinal_until_force_deletion_is_allowed,
-    no_ordinal_gets_two_pods_even_if_the_operator_is_killed,
-    an_orphaning_deletion_leaves_pods_for_adoption,
-    an_evicted_orphan_is_replaced,
-];
-
 fn name(ordinal: i64) -> String {
     format!("{SET}-{ordinal}")
 }
@@ -29,6 +15,7 @@ fn uid_of(view: &View, ordinal: i64) -> Result<String> {
     Ok(view.pod(&name(ordinal))?.uid().to_owned())
 }
 
+#[e2e::test]
 async fn pods_have_names_labels_and_host_names(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     case.apply(Game::ordered(2).set("/spec/serviceName", "games")).await?;
@@ -46,6 +33,7 @@ async fn pods_have_names_labels_and_host_names(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn changed_identity_labels_are_restored(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     case.apply(Game::ordered(1)).await?;
@@ -57,6 +45,7 @@ async fn changed_identity_labels_are_restored(case: &mut Case) -> Result<()> {
     view.ensure(view.pods[0].uid() == before.pods[0].uid())
 }
 
+#[e2e::test]
 async fn orphans_are_adopted_and_unmatched_pods_are_released(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     case.apply(Game::ordered(2)).await?;
@@ -73,6 +62,7 @@ async fn orphans_are_adopted_and_unmatched_pods_are_released(case: &mut Case) ->
     view.ensure(uid_of(&view, 1)? == uid_of(&before, 1)?)
 }
 
+#[e2e::test]
 async fn a_foreign_pod_with_the_name_of_an_ordinal_is_a_conflict(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     let foreign = json!({
@@ -98,6 +88,7 @@ async fn evict(case: &Case, ordinal: i64) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn an_evicted_pod_is_replaced_under_its_ordinal(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     case.apply(Game::ordered(2)).await?;
@@ -113,6 +104,7 @@ async fn an_evicted_pod_is_replaced_under_its_ordinal(case: &mut Case) -> Result
     view.ensure(uid_of(&view, 1)? == uid_of(&before, 1)?)
 }
 
+#[e2e::test]
 async fn an_evicted_orphan_is_replaced(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     case.apply(Game::ordered(3)).await?;
@@ -134,6 +126,7 @@ async fn an_evicted_orphan_is_replaced(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn pods_that_end_are_replaced_under_their_ordinal(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     case.apply(Game::parallel(3)).await?;
@@ -151,6 +144,7 @@ async fn pods_that_end_are_replaced_under_their_ordinal(case: &mut Case) -> Resu
     Ok(())
 }
 
+#[e2e::test]
 async fn a_restarted_operator_waits_for_a_terminating_pod(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     case.apply(Game::parallel(2)).await?;
@@ -188,6 +182,7 @@ async fn create_node(case: &Case) -> Result<String> {
     Ok(node)
 }
 
+#[e2e::test]
 async fn a_pod_on_a_lost_node_holds_its_ordinal_until_force_deletion_is_allowed(
     case: &mut Case,
 ) -> Result<()> {
@@ -233,6 +228,7 @@ async fn a_pod_on_a_lost_node_holds_its_ordinal_until_force_deletion_is_allowed(
     Ok(())
 }
 
+#[e2e::test]
 async fn no_ordinal_gets_two_pods_even_if_the_operator_is_killed(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     case.apply(Game::parallel(20)).await?;
@@ -248,6 +244,7 @@ async fn no_ordinal_gets_two_pods_even_if_the_operator_is_killed(case: &mut Case
     Ok(())
 }
 
+#[e2e::test]
 async fn an_orphaning_deletion_leaves_pods_for_adoption(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     case.apply(Game::ordered(2)).await?;

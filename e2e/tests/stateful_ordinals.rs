@@ -10,19 +10,6 @@ use jiff::Timestamp;
 use judge::object::text;
 use serde_json::json;
 
-e2e::tests![
-    pods_are_created_upward_and_deleted_downward_one_at_a_time,
-    parallel_pods_are_created_and_deleted_together,
-    ordered_scaling_halts_at_an_unhealthy_pod,
-    parallel_scaling_does_not_wait_for_an_unhealthy_pod,
-    a_predecessor_is_recreated_despite_an_unhealthy_pod,
-    ordinals_start_at_the_given_number,
-    min_ready_seconds_delay_the_next_pod,
-    kubectl_prints_and_scales_a_set,
-    an_autoscaler_scales_a_set,
-    a_set_scales_to_zero_and_back,
-];
-
 /// The names of the pods, in the order in which the operator created or deleted them (`verb`).
 pub fn names_in_order(case: &Case, verb: &str) -> Result<Vec<String>> {
     let writes = writes_in_order(case)?.into_iter();
@@ -60,6 +47,7 @@ fn has_at_most_one_unready(view: &View) -> bool {
     view.pods.iter().filter(|pod| !pod.is_ready()).count() <= 1
 }
 
+#[e2e::test]
 async fn pods_are_created_upward_and_deleted_downward_one_at_a_time(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     let game = Game::ordered(4)
@@ -83,6 +71,7 @@ async fn pods_are_created_upward_and_deleted_downward_one_at_a_time(case: &mut C
     Ok(())
 }
 
+#[e2e::test]
 async fn parallel_pods_are_created_and_deleted_together(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     // Long enough for a slow machine to show that all pods terminate.
@@ -127,6 +116,7 @@ async fn set_gate(case: &Case, ordinal: i64, status: &str) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn ordered_scaling_halts_at_an_unhealthy_pod(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     case.apply(with_warm_up_gate(Game::ordered(3))).await?;
@@ -149,6 +139,7 @@ async fn ordered_scaling_halts_at_an_unhealthy_pod(case: &mut Case) -> Result<()
     view.ensure(view.shape() == "0:v1 1:v1")
 }
 
+#[e2e::test]
 async fn parallel_scaling_does_not_wait_for_an_unhealthy_pod(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     case.apply(with_warm_up_gate(Game::parallel(3))).await?;
@@ -160,6 +151,7 @@ async fn parallel_scaling_does_not_wait_for_an_unhealthy_pod(case: &mut Case) ->
     view.ensure(view.shape() == "0:v1")
 }
 
+#[e2e::test]
 async fn a_predecessor_is_recreated_despite_an_unhealthy_pod(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     case.apply(with_warm_up_gate(Game::ordered(2))).await?;
@@ -178,6 +170,7 @@ async fn a_predecessor_is_recreated_despite_an_unhealthy_pod(case: &mut Case) ->
     Ok(())
 }
 
+#[e2e::test]
 async fn ordinals_start_at_the_given_number(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     case.apply(Game::ordered(2).set("/spec/ordinals/start", 3)).await?;
@@ -197,6 +190,7 @@ async fn ordinals_start_at_the_given_number(case: &mut Case) -> Result<()> {
     view.ensure(view.pods.iter().all(|pod| pod.uid() != kept))
 }
 
+#[e2e::test]
 async fn min_ready_seconds_delay_the_next_pod(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     case.apply(Game::ordered(2).set("/spec/minReadySeconds", 8)).await?;
@@ -214,6 +208,7 @@ async fn min_ready_seconds_delay_the_next_pod(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn kubectl_prints_and_scales_a_set(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     case.apply(Game::ordered(1)).await?;
@@ -235,6 +230,7 @@ async fn kubectl_prints_and_scales_a_set(case: &mut Case) -> Result<()> {
 }
 
 /// An autoscaler's bounds apply even without metrics.
+#[e2e::test]
 async fn an_autoscaler_scales_a_set(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     case.apply(Game::parallel(2)).await?;
@@ -261,6 +257,7 @@ async fn an_autoscaler_scales_a_set(case: &mut Case) -> Result<()> {
     view.ensure(view.shape() == "0:v1 1:v1 2:v1")
 }
 
+#[e2e::test]
 async fn a_set_scales_to_zero_and_back(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     case.apply(Game::ordered(2)).await?;

@@ -11,19 +11,6 @@ use serde_json::json;
 use crate::stateful_ordinals::{names_in_order, writes_in_order};
 use crate::stateful_volumes::{retention, until_claims, with_volumes};
 
-e2e::tests![
-    an_ordered_set_replaces_a_reserved_ordinal_until_it_is_released,
-    a_parallel_set_replaces_a_reserved_ordinal_until_it_is_released,
-    a_reserved_pod_is_kept_until_its_hook_passes,
-    reserved_pods_are_deleted_one_at_a_time_with_ordered_ready,
-    a_failed_hook_keeps_a_reserved_pod_until_it_is_retried,
-    ending_a_reservation_cancels_the_deletion_of_the_pod,
-    claims_of_a_reserved_ordinal_are_kept_and_reused,
-    an_update_skips_reserved_ordinals,
-    surge_pods_and_scaling_skip_reserved_ordinals,
-    no_pod_with_a_reserved_ordinal_is_created_after_a_kill,
-];
-
 async fn reserve(case: &Case, ordinals: &[i64]) -> Result<()> {
     let change = json!([{"op": "add", "path": "/spec/reserveOrders", "value": ordinals}]);
     case.patch(&case.workload(), change).await?;
@@ -74,18 +61,21 @@ async fn reserve_and_release(case: &mut Case, game: Game) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn an_ordered_set_replaces_a_reserved_ordinal_until_it_is_released(
     case: &mut Case,
 ) -> Result<()> {
     reserve_and_release(case, Game::ordered(3)).await
 }
 
+#[e2e::test]
 async fn a_parallel_set_replaces_a_reserved_ordinal_until_it_is_released(
     case: &mut Case,
 ) -> Result<()> {
     reserve_and_release(case, Game::parallel(3)).await
 }
 
+#[e2e::test]
 async fn a_reserved_pod_is_kept_until_its_hook_passes(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     apply_pending_hook(case).await?;
@@ -115,6 +105,7 @@ async fn a_reserved_pod_is_kept_until_its_hook_passes(case: &mut Case) -> Result
     Ok(())
 }
 
+#[e2e::test]
 async fn reserved_pods_are_deleted_one_at_a_time_with_ordered_ready(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     apply_pending_hook(case).await?;
@@ -132,6 +123,7 @@ async fn reserved_pods_are_deleted_one_at_a_time_with_ordered_ready(case: &mut C
     Ok(())
 }
 
+#[e2e::test]
 async fn a_failed_hook_keeps_a_reserved_pod_until_it_is_retried(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
@@ -151,6 +143,7 @@ async fn a_failed_hook_keeps_a_reserved_pod_until_it_is_retried(case: &mut Case)
     Ok(())
 }
 
+#[e2e::test]
 async fn ending_a_reservation_cancels_the_deletion_of_the_pod(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     apply_pending_hook(case).await?;
@@ -168,6 +161,7 @@ async fn ending_a_reservation_cancels_the_deletion_of_the_pod(case: &mut Case) -
     view.ensure(view.pod(&name(1))?.uid() == before.pod(&name(1))?.uid())
 }
 
+#[e2e::test]
 async fn claims_of_a_reserved_ordinal_are_kept_and_reused(case: &mut Case) -> Result<()> {
     let game = with_volumes(case, 2).await?;
     case.apply(retention(game, "Delete", "Delete")).await?;
@@ -186,6 +180,7 @@ async fn claims_of_a_reserved_ordinal_are_kept_and_reused(case: &mut Case) -> Re
     Ok(())
 }
 
+#[e2e::test]
 async fn an_update_skips_reserved_ordinals(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     apply_pending_hook(case).await?;
@@ -217,6 +212,7 @@ async fn an_update_skips_reserved_ordinals(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn surge_pods_and_scaling_skip_reserved_ordinals(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     let game = Game::parallel(2).max_surge(1).max_unavailable(0);
@@ -243,6 +239,7 @@ async fn until_new_set_settles_as(case: &Case, shape: &str) -> Result<View> {
     Ok(view)
 }
 
+#[e2e::test]
 async fn no_pod_with_a_reserved_ordinal_is_created_after_a_kill(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     apply_pending_hook(case).await?;

@@ -10,23 +10,6 @@ use serde_json::json;
 
 use crate::stateful_ordinals::writes_in_order;
 
-e2e::tests![
-    a_rolling_update_goes_downward_one_at_a_time,
-    an_in_place_update_keeps_every_pod,
-    a_hot_patch_restarts_no_pod,
-    a_partition_is_an_ordinal,
-    a_rollback_of_a_partitioned_update_reaches_every_pod,
-    canary_steps_pause_wait_and_run_a_hook,
-    a_broken_update_is_reverted_without_waiting,
-    a_first_version_that_is_never_ready_can_be_fixed,
-    on_delete_updates_pods_that_a_user_deletes,
-    surge_pods_have_higher_ordinals_and_are_deleted_at_the_end,
-    limits_are_accepted_in_rolling_update,
-    pods_that_remain_after_a_scale_in_are_updated,
-    max_unavailable_updates_several_pods_at_a_time,
-    a_full_quota_does_not_hold_up_an_ordered_update,
-];
-
 /// Waits until the pods have this shape and are ready.
 async fn until_shape(case: &Case, shape: &str) -> Result<View> {
     case.until(shape, |view| {
@@ -41,6 +24,7 @@ fn uids(view: &View) -> Vec<String> {
     view.pods.iter().map(|pod| pod.uid().to_owned()).collect()
 }
 
+#[e2e::test]
 async fn a_rolling_update_goes_downward_one_at_a_time(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     let game = Game::ordered(3).annotated("stage.gamekeeper/stop-seconds", "1");
@@ -66,6 +50,7 @@ async fn a_rolling_update_goes_downward_one_at_a_time(case: &mut Case) -> Result
     Ok(())
 }
 
+#[e2e::test]
 async fn a_full_quota_does_not_hold_up_an_ordered_update(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     let quota = |pods: u32| {
@@ -102,6 +87,7 @@ async fn a_full_quota_does_not_hold_up_an_ordered_update(case: &mut Case) -> Res
     view.ensure(view.condition("FailedScale").is_none())
 }
 
+#[e2e::test]
 async fn an_in_place_update_keeps_every_pod(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     case.apply(Game::parallel(4).updated_by("InplaceUpdate")).await?;
@@ -113,6 +99,7 @@ async fn an_in_place_update_keeps_every_pod(case: &mut Case) -> Result<()> {
     view.ensure(view.pods.iter().all(|pod| pod.restarts() == 1))
 }
 
+#[e2e::test]
 async fn a_hot_patch_restarts_no_pod(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     case.apply(Game::parallel(4).updated_by("HotPatchUpdate").partition(1)).await?;
@@ -126,6 +113,7 @@ async fn a_hot_patch_restarts_no_pod(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn a_partition_is_an_ordinal(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     case.apply(Game::ordered(3).partition(3)).await?;
@@ -159,6 +147,7 @@ async fn a_partition_is_an_ordinal(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn a_rollback_of_a_partitioned_update_reaches_every_pod(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     case.apply(Game::parallel(4).partition("50%")).await?;
@@ -170,6 +159,7 @@ async fn a_rollback_of_a_partitioned_update_reaches_every_pod(case: &mut Case) -
     view.ensure(uids(&view)[..2] == uids(&before)[..2])
 }
 
+#[e2e::test]
 async fn canary_steps_pause_wait_and_run_a_hook(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
@@ -211,6 +201,7 @@ async fn canary_steps_pause_wait_and_run_a_hook(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn a_broken_update_is_reverted_without_waiting(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     case.apply(Game::ordered(3)).await?;
@@ -227,6 +218,7 @@ async fn a_broken_update_is_reverted_without_waiting(case: &mut Case) -> Result<
     view.ensure(uids(&view)[..2] == uids(&before)[..2])
 }
 
+#[e2e::test]
 async fn a_first_version_that_is_never_ready_can_be_fixed(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     case.apply(Game::ordered(3).image("game:nope")).await?;
@@ -236,6 +228,7 @@ async fn a_first_version_that_is_never_ready_can_be_fixed(case: &mut Case) -> Re
     Ok(())
 }
 
+#[e2e::test]
 async fn on_delete_updates_pods_that_a_user_deletes(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     case.apply(Game::ordered(3).updated_by("OnDelete")).await?;
@@ -250,6 +243,7 @@ async fn on_delete_updates_pods_that_a_user_deletes(case: &mut Case) -> Result<(
     Ok(())
 }
 
+#[e2e::test]
 async fn surge_pods_have_higher_ordinals_and_are_deleted_at_the_end(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     let game = Game::parallel(3).max_surge(1).max_unavailable(0);
@@ -266,6 +260,7 @@ async fn surge_pods_have_higher_ordinals_and_are_deleted_at_the_end(case: &mut C
     Ok(())
 }
 
+#[e2e::test]
 async fn limits_are_accepted_in_rolling_update(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     let rolling = json!({"partition": 1, "maxUnavailable": 2});
@@ -283,6 +278,7 @@ async fn limits_are_accepted_in_rolling_update(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn pods_that_remain_after_a_scale_in_are_updated(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     let game = Game::ordered(4).annotated("stage.gamekeeper/ready-seconds", "1");
@@ -295,6 +291,7 @@ async fn pods_that_remain_after_a_scale_in_are_updated(case: &mut Case) -> Resul
     view.ensure(view.shape() == "0:v2 1:v2")
 }
 
+#[e2e::test]
 async fn max_unavailable_updates_several_pods_at_a_time(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     let game = Game::ordered(5).max_unavailable(3).annotated("stage.gamekeeper/stop-seconds", "15");

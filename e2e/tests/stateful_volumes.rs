@@ -8,21 +8,6 @@ use e2e::workload::manifest::{Game, retrying_hook_template};
 use judge::Event;
 use serde_json::{Value, json};
 
-e2e::tests![
-    claims_are_created_before_their_pods_and_kept,
-    retain_when_deleted_and_when_scaled,
-    retain_when_deleted_and_delete_when_scaled,
-    delete_when_deleted_and_retain_when_scaled,
-    delete_when_deleted_and_when_scaled,
-    a_claim_is_deleted_only_after_the_hook,
-    scaling_back_up_keeps_the_claim,
-    a_pod_waits_while_its_claim_terminates,
-    a_pod_waits_while_its_claim_has_another_owner,
-    a_claim_of_another_controller_is_kept,
-    a_missing_claim_is_recreated_for_a_waiting_pod,
-    changed_claim_templates_are_refused_with_a_fix,
-];
-
 /// Creates volumes in a storage class of this test. Returns a GameStatefulSet with a claim template for that class.
 pub async fn with_volumes(case: &mut Case, replicas: i64) -> Result<Game> {
     case.use_stateful_set();
@@ -109,6 +94,7 @@ fn creation(case: &Case, resource: &str, name: &str) -> Result<Event> {
     found.with_context(|| format!("no creation of {resource}/{name}"))
 }
 
+#[e2e::test]
 async fn claims_are_created_before_their_pods_and_kept(case: &mut Case) -> Result<()> {
     let game = with_volumes(case, 2).await?;
     case.apply(game).await?;
@@ -167,26 +153,31 @@ async fn check_retention(
     until_claims(case, deleted).await
 }
 
+#[e2e::test]
 async fn retain_when_deleted_and_when_scaled(case: &mut Case) -> Result<()> {
     let both = [("0", ""), ("1", "")];
     check_retention(case, ("Retain", "Retain"), &both, &both, &both).await
 }
 
+#[e2e::test]
 async fn retain_when_deleted_and_delete_when_scaled(case: &mut Case) -> Result<()> {
     let (both, first) = ([("0", ""), ("1", "")], [("0", "")]);
     check_retention(case, ("Retain", "Delete"), &both, &first, &first).await
 }
 
+#[e2e::test]
 async fn delete_when_deleted_and_retain_when_scaled(case: &mut Case) -> Result<()> {
     let both = [("0", "GameStatefulSet"), ("1", "GameStatefulSet")];
     check_retention(case, ("Delete", "Retain"), &both, &both, &[]).await
 }
 
+#[e2e::test]
 async fn delete_when_deleted_and_when_scaled(case: &mut Case) -> Result<()> {
     let both = [("0", "GameStatefulSet"), ("1", "GameStatefulSet")];
     check_retention(case, ("Delete", "Delete"), &both, &both[..1], &[]).await
 }
 
+#[e2e::test]
 async fn a_claim_is_deleted_only_after_the_hook(case: &mut Case) -> Result<()> {
     let game = with_volumes(case, 2).await?;
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
@@ -203,6 +194,7 @@ async fn a_claim_is_deleted_only_after_the_hook(case: &mut Case) -> Result<()> {
     until_claims(case, &[("0", "")]).await
 }
 
+#[e2e::test]
 async fn scaling_back_up_keeps_the_claim(case: &mut Case) -> Result<()> {
     let game = with_volumes(case, 2).await?;
     case.apply(retention(game, "Retain", "Delete")).await?;
@@ -237,6 +229,7 @@ async fn until_failed_scale(case: &Case, reason: &str) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn a_pod_waits_while_its_claim_terminates(case: &mut Case) -> Result<()> {
     let game = with_volumes(case, 2).await?;
     case.apply(game).await?;
@@ -256,6 +249,7 @@ async fn a_pod_waits_while_its_claim_terminates(case: &mut Case) -> Result<()> {
     view.ensure(view.condition("FailedScale").is_none())
 }
 
+#[e2e::test]
 async fn a_pod_waits_while_its_claim_has_another_owner(case: &mut Case) -> Result<()> {
     let game = with_volumes(case, 2).await?;
     let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owner"}});
@@ -283,6 +277,7 @@ async fn a_pod_waits_while_its_claim_has_another_owner(case: &mut Case) -> Resul
     view.ensure(view.condition("FailedScale").is_none())
 }
 
+#[e2e::test]
 async fn a_claim_of_another_controller_is_kept(case: &mut Case) -> Result<()> {
     let game = with_volumes(case, 2).await?;
     case.apply(retention(game, "Retain", "Delete")).await?;
@@ -302,6 +297,7 @@ async fn a_claim_of_another_controller_is_kept(case: &mut Case) -> Result<()> {
     until_claims(case, &[("0", ""), ("1", "ConfigMap")]).await
 }
 
+#[e2e::test]
 async fn a_missing_claim_is_recreated_for_a_waiting_pod(case: &mut Case) -> Result<()> {
     let game = with_volumes(case, 1).await?;
     // No node matches, so the pod is not scheduled.
@@ -320,6 +316,7 @@ async fn a_missing_claim_is_recreated_for_a_waiting_pod(case: &mut Case) -> Resu
     .await
 }
 
+#[e2e::test]
 async fn changed_claim_templates_are_refused_with_a_fix(case: &mut Case) -> Result<()> {
     let game = with_volumes(case, 1).await?;
     case.apply(game.clone()).await?;

@@ -8,8 +8,6 @@ use e2e::case::Case;
 use e2e::tenants::{ATTACKS, Attack, HealthProbes, Stage};
 use futures::future::{join_all, try_join};
 
-e2e::tests![a_tenants_attacks_do_not_stop_another_tenant];
-
 /// The number of the victim's pods.
 const PODS: i64 = 6;
 /// The peak memory that the operator may reach, in bytes.
@@ -27,6 +25,7 @@ const FILL_THE_CACHES: [&str; 4] = [
     "runs_that_fill_the_caches",
 ];
 
+#[e2e::test]
 async fn a_tenants_attacks_do_not_stop_another_tenant(case: &mut Case) -> Result<()> {
     let mut stage = Stage::start(case.folder(), PODS).await?;
     let outcome = attack_and_restart(&mut stage).await;

@@ -11,13 +11,12 @@ use e2e::case::bad_manifest::manifests;
 use e2e::process::command::run_unchecked;
 use futures::{StreamExt, TryStreamExt};
 
-e2e::tests![manifests_are_accepted_with_the_expected_warnings];
-
 const FOLDERS: [&str; 2] = ["e2e/manifests/warned", "e2e/manifests/warned/by-webhook"];
 const TEMPLATES: &str = "e2e/manifests/warned/templates";
 /// How many kubectl calls run at a time.
 const CONCURRENCY: usize = 8;
 
+#[e2e::test]
 async fn manifests_are_accepted_with_the_expected_warnings(case: &mut Case) -> Result<()> {
     let webhook = Webhook::install(case, "2160h").await?;
     webhook.until_called(case).await?;

@@ -6,10 +6,9 @@ use e2e::checkout::repository;
 use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::{Deserializer, Value, json};
 
-e2e::tests![kubectl_reads_files_as_the_linters_table_says];
-
 const HEAD: &str = "apiVersion: example.com/v1\nkind: Row\nmetadata: {name: row}\nspec:\n";
 
+#[e2e::test]
 async fn kubectl_reads_files_as_the_linters_table_says(case: &mut Case) -> Result<()> {
     let path = repository().join("core/src/lint/testdata/kubectl.json");
     let rows: Vec<Value> = serde_json::from_str(&std::fs::read_to_string(path)?)?;

@@ -204,6 +204,9 @@ impl Model {
         next.revisions.tidy();
         next.sidecar_set.tidy();
         sidecars::lag(self, &mut next, &state.pods.now);
+        if let Some(reconcile) = &mut next.operator.reconcile {
+            reconcile.observe(&next.pods.now);
+        }
         renumber::renumber(&mut next, self.scope.stateful_set.is_some());
         Ok(next)
     }

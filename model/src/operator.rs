@@ -422,6 +422,8 @@ fn follow_up(state: &State, write: &Write) -> Option<Write> {
         patch.record.closed_at = Some(since);
     }
     // The pod was unchanged when the gate was closed. The patch requires that it still is.
-    patch.unchanged = patch.unchanged.map(|_| Rc::new(pod.clone()));
+    if patch.unchanged != Unchanged::Any {
+        patch.unchanged = Unchanged::Since(Rc::new(pod.clone()));
+    }
     Some(Write::Patch(patch))
 }

@@ -110,8 +110,9 @@ impl Renumbering {
                 }
                 other => {
                     pod_of(other).into_iter().for_each(|uid| self.uids.add(uid));
-                    let seen = unchanged_of(other).into_iter().flatten();
-                    seen.for_each(|pod| self.names.add(pod.name));
+                    if let Some((_, Unchanged::Since(pod))) = other.unchanged() {
+                        self.names.add(pod.name);
+                    }
                 }
             }
         }
@@ -197,7 +198,7 @@ impl Renumbering {
     }
 
     fn renumber_unchanged(&self, seen: &mut Unchanged) {
-        for pod in seen.iter_mut().map(Rc::make_mut) {
+        if let Some(pod) = seen.pod_mut() {
             pod.uid = self.uids.new_number(pod.uid);
             pod.name = self.names.new_number(pod.name);
         }
@@ -272,17 +273,6 @@ impl Renumbering {
     fn renumber_bits(&self, bits: u32) -> u32 {
         let kept = (0..32).filter(|uid| bits & (1 << uid) != 0 && self.uids.0 & (1 << uid) != 0);
         kept.fold(0, |all, uid| all | 1 << self.uids.new_number(uid))
-    }
-}
-
-/// The pod as it was observed, if a write requires it to be unchanged.
-fn unchanged_of(write: &Write) -> Option<&Unchanged> {
-    match write {
-        Write::DeletePod(_, _, seen) | Write::CloseGate(.., seen) | Write::Finish(.., seen) => {
-            Some(seen)
-        }
-        Write::Patch(patch) => Some(&patch.unchanged),
-        _ => None,
     }
 }
 

@@ -24,12 +24,12 @@ pub fn takes_effect(state: &State, reconcile: &Reconcile, write: &Write) -> bool
             ordinal.is_none_or(|ordinal| !pods.any(|pod| pod.name == ordinal))
         }
         Write::DeletePod(uid, _, seen) => {
-            let is_deletable = |pod: &Pod| !pod.terminating && is_unchanged(pod, seen);
+            let is_deletable = |pod: &Pod| !pod.terminating && seen.allows(pod);
             !state.denied && state.pod(*uid).is_some_and(is_deletable)
         }
         Write::Mark(uid, _) | Write::Unmark(uid) | Write::OpenGate(uid) => exists(*uid),
         Write::CloseGate(uid, .., seen) | Write::Finish(uid, _, seen) => {
-            state.pod(*uid).is_some_and(|pod| is_unchanged(pod, seen))
+            state.pod(*uid).is_some_and(|pod| seen.allows(pod))
         }
         Write::Label(uid, _) | Write::RequestMove(uid, _) => exists(*uid),
         Write::Budget(_) => true,
@@ -45,13 +45,9 @@ pub fn takes_effect(state: &State, reconcile: &Reconcile, write: &Write) -> bool
             pod.rev == patch.from_rev
                 && patch.token.is_none_or(|token| pod.mark == Some(token))
                 && pod.containers.iter().zip(&patch.images).all(has_old_image)
-                && is_unchanged(pod, &patch.unchanged)
+                && patch.unchanged.allows(pod)
         }),
     }
-}
-
-fn is_unchanged(pod: &Pod, seen: &Unchanged) -> bool {
-    seen.as_ref().is_none_or(|seen| **seen == *pod)
 }
 
 /// Applies a write.

@@ -194,8 +194,7 @@ impl Cache {
         streaming: bool,
         settings: Settings,
     ) -> Self {
-        let kinds = Kind::ALL.into_iter();
-        let kinds = kinds.filter(|kind| settings.kinds.has(*kind));
+        let kinds = Kind::ALL.iter().copied().filter(|kind| settings.kinds.has(*kind));
         let sources = kinds.clone().map(|kind| {
             let namespace = match kind {
                 Kind::SetRevision => Some(&*settings.own_namespace),

@@ -9,52 +9,53 @@ use kube::Resource;
 use crate::api::names::WorkloadKind;
 use crate::api::{Cluster, GameDeployment, GameStatefulSet, HookRun, HookTemplate, SidecarSet};
 
-/// The kinds that are watched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Kind {
-    /// GameDeployment
-    GameDeployment,
-    /// GameStatefulSet
-    GameStatefulSet,
-    /// HookRun
-    HookRun,
-    /// HookTemplate
-    HookTemplate,
-    /// Pod
-    Pod,
-    /// ControllerRevision
-    Revision,
-    /// Node
-    Node,
-    /// PersistentVolumeClaim
-    Claim,
-    /// SidecarSet
-    SidecarSet,
-    /// Namespace
-    Namespace,
-    /// ControllerRevision of a SidecarSet, in the namespace of the operator.
-    SetRevision,
-    /// Watched only if lifecycle hooks are enabled.
-    Cluster,
+/// An enum with a list of its variants.
+macro_rules! listed {
+    ($(#[$about:meta])* pub enum $name:ident { $($(#[$doc:meta])* $variant:ident,)* }) => {
+        $(#[$about])*
+        pub enum $name {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl $name {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$variant,)*];
+        }
+    };
+}
+
+listed! {
+    /// The kinds that are watched.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum Kind {
+        /// GameDeployment
+        GameDeployment,
+        /// GameStatefulSet
+        GameStatefulSet,
+        /// HookRun
+        HookRun,
+        /// HookTemplate
+        HookTemplate,
+        /// Pod
+        Pod,
+        /// ControllerRevision
+        Revision,
+        /// Node
+        Node,
+        /// PersistentVolumeClaim
+        Claim,
+        /// SidecarSet
+        SidecarSet,
+        /// Namespace
+        Namespace,
+        /// ControllerRevision of a SidecarSet, in the namespace of the operator.
+        SetRevision,
+        /// Watched only if lifecycle hooks are enabled.
+        Cluster,
+    }
 }
 
 impl Kind {
-    /// All kinds.
-    pub const ALL: [Self; 12] = [
-        Kind::GameDeployment,
-        Kind::GameStatefulSet,
-        Kind::HookRun,
-        Kind::HookTemplate,
-        Kind::Pod,
-        Kind::Revision,
-        Kind::Node,
-        Kind::Claim,
-        Kind::SidecarSet,
-        Kind::Namespace,
-        Kind::SetRevision,
-        Kind::Cluster,
-    ];
-
     /// The kind's name in the API, except that revisions of SidecarSets have a name of their own.
     pub fn name(self) -> &'static str {
         match self {

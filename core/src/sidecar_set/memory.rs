@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::RefusedWrite;
 use crate::observed::Kind;
 use crate::text::truncate;
-use crate::write::{Attempt, Change, Outcome, Refusal, Refused, Remember, Results, Stop, Write};
+use crate::write::{Attempt, Outcome, Refusal, Refused, Remember, Results, Stop, Write};
 
 /// How long to wait before a refused write of a pod is repeated.
 const REFUSED_TIME: SignedDuration = SignedDuration::from_mins(5);
@@ -140,10 +140,10 @@ impl Results for Tally {
     }
 
     fn count(&mut self, write: &Write, result: Result<(), Refusal>, _now: Timestamp) {
-        let Change::PatchSidecars(patch) = write.change() else {
+        let Some(pod) = write.pod() else {
             return self.count_revision(write, result);
         };
-        let pod = patch.pod.uid.clone();
+        let pod = pod.uid.clone();
         let refusal = match result {
             Ok(_) => return self.pods.push((pod, None)),
             Err(refusal) => refusal,

@@ -14,11 +14,10 @@ use e2e::process::command::run;
 
 use super::{SYSTEM, guard};
 
-e2e::tests![what_a_deleted_namespace_leaves_behind_is_removed_as_documented];
-
 /// The heading of the runbook.
 const SECTION: &str = "The namespace of the operator was deleted";
 
+#[e2e::test]
 async fn what_a_deleted_namespace_leaves_behind_is_removed_as_documented(
     case: &mut Case,
 ) -> Result<()> {

@@ -10,8 +10,7 @@ use e2e::servers::hook_server::HookServer;
 use e2e::workload::manifest::{Game, hook_template};
 use tokio::net::TcpStream;
 
-e2e::tests![an_operator_works_on_ipv6_alone];
-
+#[e2e::test]
 async fn an_operator_works_on_ipv6_alone(case: &mut Case) -> Result<()> {
     let link = Link::over_ipv6(case.plane()).await?;
     let hooks = HookServer::start_at((Ipv6Addr::LOCALHOST, 0).into()).await?;

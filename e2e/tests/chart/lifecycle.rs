@@ -19,10 +19,9 @@ use tokio::process::Command;
 
 use super::{GAMES, SYSTEM, guard, release};
 
-e2e::tests![a_release_is_installed_upgraded_rolled_back_and_uninstalled];
-
 /// Installs, upgrades, rolls back and uninstalls a release, and installs another release for a single namespace.
 /// The operator runs with the permissions of the chart.
+#[e2e::test]
 async fn a_release_is_installed_upgraded_rolled_back_and_uninstalled(
     case: &mut Case,
 ) -> Result<()> {

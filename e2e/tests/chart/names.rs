@@ -6,8 +6,6 @@ use e2e::cluster::chart::render_as;
 use judge::object::text;
 use serde_json::Value;
 
-e2e::tests![names_are_valid_in_every_release, a_namespace_may_look_like_a_number,];
-
 /// Values that together render all objects of the chart. Lifecycle hooks cannot be combined with watchNamespace.
 const ALL_OBJECTS: [&str; 2] = [
     "bootstrapHooks.configMap=b,bootstrapHooks.image=b,lifecycleHooks.enabled=true,metrics.alerts.enabled=true,\
@@ -15,6 +13,7 @@ const ALL_OBJECTS: [&str; 2] = [
     "watchNamespace=games,hooks.exec={games},hooks.secrets[0].namespace=games,hooks.secrets[0].names={b}",
 ];
 
+#[e2e::test]
 async fn names_are_valid_in_every_release(case: &mut Case) -> Result<()> {
     for release in ["a-release-with-the-longest-name-that-helm-accepts-123", "games.example.com"] {
         for values in ALL_OBJECTS {
@@ -46,6 +45,7 @@ fn is_valid(kind: &str, name: &str) -> bool {
     }
 }
 
+#[e2e::test]
 async fn a_namespace_may_look_like_a_number(case: &mut Case) -> Result<()> {
     let options = [
         "--set-string=watchNamespace=100234,hooks.exec={100234}",

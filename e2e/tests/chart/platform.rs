@@ -16,8 +16,6 @@ use tokio::process::Command;
 
 use super::{SYSTEM, guard};
 
-e2e::tests![an_umbrella_chart_installs_into_a_restricted_namespace];
-
 /// A user ID as OpenShift assigns it.
 const USER: u32 = 1_000_650_000;
 
@@ -29,6 +27,7 @@ dependencies:
 - {name: gamekeeper, version: 0.1.0, condition: gamekeeper.enabled}
 ";
 
+#[e2e::test]
 async fn an_umbrella_chart_installs_into_a_restricted_namespace(case: &mut Case) -> Result<()> {
     let plane = ControlPlane::empty("platform").await?;
     let outcome = check(&plane, case.folder()).await;

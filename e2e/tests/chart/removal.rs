@@ -17,10 +17,9 @@ use tokio::process::Command;
 use super::rendered::{arguments, words};
 use super::{SYSTEM, guard};
 
-e2e::tests![an_uninstallation_whose_job_cannot_run_fails_and_can_be_repeated];
-
 const LIMIT: Duration = Duration::from_secs(90);
 
+#[e2e::test]
 async fn an_uninstallation_whose_job_cannot_run_fails_and_can_be_repeated(
     case: &mut Case,
 ) -> Result<()> {

@@ -13,12 +13,11 @@ use serde_json::{Value, json};
 
 use super::{SYSTEM, guard, of_kind};
 
-e2e::tests![a_rendered_chart_has_no_hooks, rendered_manifests_are_applied_again_with_another_image,];
-
 /// Values that together render all hooks.
 const HOOKS: &str = "--set=bootstrapHooks.configMap=b,bootstrapHooks.image=b";
 
 /// kubectl apply creates hooks like all other objects.
+#[e2e::test]
 async fn a_rendered_chart_has_no_hooks(case: &mut Case) -> Result<()> {
     for values in ["uninstall.job=Auto", "uninstall.job=CronJob", "uninstall.job=None"] {
         let objects = render(&case.plane().helm, &["--set", values, HOOKS]).await?;
@@ -47,6 +46,7 @@ async fn a_rendered_chart_has_no_hooks(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn rendered_manifests_are_applied_again_with_another_image(case: &mut Case) -> Result<()> {
     let plane = ControlPlane::empty("rendered").await?;
     let outcome = check(&plane, case.folder()).await;

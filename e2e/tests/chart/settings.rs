@@ -8,15 +8,6 @@ use serde_json::{Value, json};
 use super::names::has_number;
 use super::of_kind;
 
-e2e::tests![
-    each_setting_is_rendered,
-    names_that_look_like_numbers_stay_text,
-    arguments_of_the_chart_cannot_be_given_twice,
-    values_without_an_effect_are_refused,
-    single_alerts_can_be_left_out,
-    pods_of_jobs_have_settings_of_their_own,
-];
-
 /// Settings, each with the kind of object in which it appears, the place, and the content as JSON.
 #[rustfmt::skip]
 const SETTINGS: [(&str, &str, &str, &str); 41] = [
@@ -63,6 +54,7 @@ const SETTINGS: [(&str, &str, &str, &str); 41] = [
     ("metrics.dashboards.annotations.grafana_folder=Games", "ConfigMap", "/metadata/annotations/grafana_folder", r#""Games""#),
 ];
 
+#[e2e::test]
 async fn each_setting_is_rendered(case: &mut Case) -> Result<()> {
     let monitoring = "--set=metrics.serviceMonitor.enabled=true,metrics.alerts.enabled=true,\
         metrics.dashboards.enabled=true";
@@ -96,6 +88,7 @@ async fn each_setting_is_rendered(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn names_that_look_like_numbers_stay_text(case: &mut Case) -> Result<()> {
     let values = [
         "fullnameOverride=100234",
@@ -121,6 +114,7 @@ async fn names_that_look_like_numbers_stay_text(case: &mut Case) -> Result<()> {
 }
 
 /// The operator accepts each flag once, and would not start.
+#[e2e::test]
 async fn arguments_of_the_chart_cannot_be_given_twice(case: &mut Case) -> Result<()> {
     let program = &case.plane().helm;
     let all = "watchNamespace=games,hooks.exec={games},nodes.goingTaints={a},admission.guardedPods=false,\
@@ -158,6 +152,7 @@ async fn refusal(case: &Case, values: &str) -> Result<String> {
     }
 }
 
+#[e2e::test]
 async fn values_without_an_effect_are_refused(case: &mut Case) -> Result<()> {
     for (values, reason) in [
         ("enabled=false", "enabled: false is for the condition of an umbrella chart"),
@@ -180,6 +175,7 @@ async fn values_without_an_effect_are_refused(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn single_alerts_can_be_left_out(case: &mut Case) -> Result<()> {
     let rules = async |values: &str| -> Result<Vec<String>> {
         let values = format!("metrics.alerts.enabled=true{values}");
@@ -199,6 +195,7 @@ async fn single_alerts_can_be_left_out(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn pods_of_jobs_have_settings_of_their_own(case: &mut Case) -> Result<()> {
     let values = "podLabels.team=x,podLabels.mesh=on,jobs.podLabels.mesh=off,podAnnotations.a=b,\
         jobs.podAnnotations.a=c,priorityClass.create=false,priorityClass.name=high,tolerations[0].operator=Exists,\

@@ -8,15 +8,10 @@ use serde_json::{Value, json};
 
 use super::{SYSTEM, of_kind};
 
-e2e::tests![
-    the_injecting_webhook_fails_closed_in_labeled_namespaces_only,
-    all_namespaces_that_are_not_excluded_can_get_sidecars,
-    editors_of_sidecar_sets_get_a_role_that_no_other_role_contains,
-];
-
 /// The label that decides whether a namespace's pods get sidecars.
 const LABEL: &str = "gamekeeper.tkex.tencent.com/sidecars";
 
+#[e2e::test]
 async fn the_injecting_webhook_fails_closed_in_labeled_namespaces_only(
     case: &mut Case,
 ) -> Result<()> {
@@ -66,6 +61,7 @@ async fn the_injecting_webhook_fails_closed_in_labeled_namespaces_only(
     Ok(())
 }
 
+#[e2e::test]
 async fn all_namespaces_that_are_not_excluded_can_get_sidecars(case: &mut Case) -> Result<()> {
     let objects = render(&case.plane().helm, &["--set=sidecars.namespaces=All"]).await?;
     let selector = &injecting_webhook(&objects)?["namespaceSelector"];
@@ -104,6 +100,7 @@ fn has_flag_for_all_namespaces(objects: &[Value]) -> Result<bool> {
     Ok(args.contains(&json!("--sidecars-in-all-namespaces")))
 }
 
+#[e2e::test]
 async fn editors_of_sidecar_sets_get_a_role_that_no_other_role_contains(
     case: &mut Case,
 ) -> Result<()> {

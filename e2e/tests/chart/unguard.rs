@@ -11,12 +11,6 @@ use serde_json::{Value, json};
 
 use super::of_kind;
 
-e2e::tests![
-    exactly_the_verbs_in_use_are_granted_on_budgets,
-    guards_can_be_removed_with_any_values,
-    a_release_with_another_name_guards_pods,
-];
-
 /// Combinations of the values that decide whether pods are guarded, and in which namespaces.
 const VALUES: [&str; 4] = [
     "admission.guardedPods=true",
@@ -37,6 +31,7 @@ fn verbs<'a>(objects: &'a [Value], kind: &str, resource: &str) -> BTreeSet<&'a s
     verbs.filter_map(Value::as_str).collect()
 }
 
+#[e2e::test]
 async fn exactly_the_verbs_in_use_are_granted_on_budgets(case: &mut Case) -> Result<()> {
     for values in VALUES {
         let objects = render(&case.plane().helm, &["--set", values]).await?;
@@ -62,6 +57,7 @@ async fn exactly_the_verbs_in_use_are_granted_on_budgets(case: &mut Case) -> Res
 
 /// An upgrade may leave the guard out while pods are guarded. The operator then removes the guards, and so does the Job
 /// if the operator is not running.
+#[e2e::test]
 async fn guards_can_be_removed_with_any_values(case: &mut Case) -> Result<()> {
     for values in VALUES {
         let options = ["--set", values];
@@ -102,6 +98,7 @@ fn arguments(workload: &Value) -> Result<Vec<&str>> {
     Ok(args.iter().filter_map(Value::as_str).collect())
 }
 
+#[e2e::test]
 async fn a_release_with_another_name_guards_pods(case: &mut Case) -> Result<()> {
     let long = "a-release-with-the-longest-name-that-helm-accepts-123";
     for (release, values, operator) in [

@@ -5,8 +5,6 @@ use e2e::case::Case;
 use e2e::workload::GAME;
 use e2e::workload::manifest::{Game, hook_template};
 
-e2e::tests![the_roles_of_kubernetes_cover_the_kinds];
-
 const ROLES: [&str; 3] = ["view", "edit", "admin"];
 const READERS: [bool; 3] = [true, true, true];
 const WRITERS: [bool; 3] = [false, true, true];
@@ -46,6 +44,7 @@ const IN_THE_CLUSTER: [(&str, &str, [bool; 3]); 5] = [
     ("create", "clusters", NONE),
 ];
 
+#[e2e::test]
 async fn the_roles_of_kubernetes_cover_the_kinds(case: &mut Case) -> Result<()> {
     let (plane, namespace) = (case.plane(), case.namespace.clone());
     for role in ROLES {

@@ -19,13 +19,7 @@ use tokio::time::timeout;
 
 use super::{LIMIT, has_read_clusters};
 
-e2e::tests![
-    a_disabled_feature_adds_nothing_to_the_chart,
-    bootstrap_scripts_are_helm_hooks,
-    bootstrap_scripts_run_wherever_the_operator_does,
-    an_installation_runs_bootstrap_scripts_and_uses_no_lifecycle_hooks,
-];
-
+#[e2e::test]
 async fn a_disabled_feature_adds_nothing_to_the_chart(case: &mut Case) -> Result<()> {
     let objects = e2e::cluster::chart::render(&case.plane().helm, &[]).await?;
     let rendered = serde_json::to_string(&objects)?;
@@ -52,6 +46,7 @@ async fn a_disabled_feature_adds_nothing_to_the_chart(case: &mut Case) -> Result
     Ok(())
 }
 
+#[e2e::test]
 async fn bootstrap_scripts_are_helm_hooks(case: &mut Case) -> Result<()> {
     let helm = &case.plane().helm;
     let config_map = "--set=bootstrapHooks.configMap=bootstrap";
@@ -100,6 +95,7 @@ async fn bootstrap_scripts_are_helm_hooks(case: &mut Case) -> Result<()> {
 
 /// On a cluster whose nodes all have taints, or with a quota, helm would wait in vain for pods that have neither
 /// tolerations nor requests.
+#[e2e::test]
 async fn bootstrap_scripts_run_wherever_the_operator_does(case: &mut Case) -> Result<()> {
     let values = "bootstrapHooks.configMap=bootstrap,bootstrapHooks.image=busybox:1.37,imagePullSecrets={a,b},\
         nodeSelector.pool=infra,tolerations[0].operator=Exists,extraEnv[0].name=TZ,extraEnv[0].value=UTC";
@@ -158,6 +154,7 @@ async fn ensure_scripts_are_retried(job: &Value, folder: &Path) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn an_installation_runs_bootstrap_scripts_and_uses_no_lifecycle_hooks(
     case: &mut Case,
 ) -> Result<()> {

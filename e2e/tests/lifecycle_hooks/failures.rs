@@ -11,8 +11,7 @@ use serde_json::{Value, json};
 
 use super::{DELETE_NODES, LIMIT, apply_example, cluster_one, node};
 
-e2e::tests![a_failing_script_is_shown_retried_and_skipped];
-
+#[e2e::test]
 async fn a_failing_script_is_shown_retried_and_skipped(case: &mut Case) -> Result<()> {
     Stage::play("lifecycle-fails", case.folder(), show_retry_and_skip).await
 }

@@ -9,8 +9,7 @@ use serde_json::{Value, json};
 
 use super::{DELETE_NODES, LIMIT, QUIET, apply_example, has_read_clusters, node};
 
-e2e::tests![the_examples_run_from_install_to_deletion];
-
+#[e2e::test]
 async fn the_examples_run_from_install_to_deletion(case: &mut Case) -> Result<()> {
     Stage::play("lifecycle", case.folder(), lifecycle).await
 }

@@ -9,11 +9,7 @@ use serde_json::json;
 
 use super::{DELETE_NODES, LIMIT, QUIET, cluster_one, upgrade_kubelet};
 
-e2e::tests![
-    an_operator_that_is_killed_repeatedly_runs_no_script_twice,
-    a_script_on_a_lost_node_holds_the_step_until_the_node_is_deleted,
-];
-
+#[e2e::test]
 async fn an_operator_that_is_killed_repeatedly_runs_no_script_twice(case: &mut Case) -> Result<()> {
     Stage::play("lifecycle-killed", case.folder(), kill_repeatedly).await
 }
@@ -117,6 +113,7 @@ fn writes(stage: &Stage) -> Result<usize> {
     Ok(writes.len())
 }
 
+#[e2e::test]
 async fn a_script_on_a_lost_node_holds_the_step_until_the_node_is_deleted(
     case: &mut Case,
 ) -> Result<()> {

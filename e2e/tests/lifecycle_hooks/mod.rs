@@ -7,7 +7,6 @@ use anyhow::Result;
 use e2e::checkout::repository;
 use e2e::cluster::control_plane::ControlPlane;
 use e2e::cluster::lifecycle::{SYSTEM, Stage};
-use e2e::trial::Test;
 use serde_json::{Value, json};
 
 mod chart;
@@ -15,18 +14,6 @@ mod failures;
 mod install;
 mod interruptions;
 mod upgrades;
-
-/// The tests of these modules.
-pub fn tests() -> Vec<Test> {
-    let tests = [
-        install::tests(),
-        failures::tests(),
-        interruptions::tests(),
-        upgrades::tests(),
-        chart::tests(),
-    ];
-    tests.into_iter().flatten().collect()
-}
 
 /// How long changes may take.
 const LIMIT: Duration = Duration::from_secs(120);

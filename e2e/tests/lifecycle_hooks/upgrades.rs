@@ -11,12 +11,7 @@ use serde_json::{Value, json};
 
 use super::{DELETE_NODES, LIMIT, QUIET, cluster_one, upgrade_kubelet};
 
-e2e::tests![
-    an_upgrade_goes_node_by_node,
-    a_node_is_upgraded_when_the_hooks_of_its_games_allow_it,
-    a_node_is_not_upgraded_while_the_cache_lacks_its_games,
-];
-
+#[e2e::test]
 async fn an_upgrade_goes_node_by_node(case: &mut Case) -> Result<()> {
     Stage::play("lifecycle-upgrade", case.folder(), upgrade).await
 }
@@ -68,6 +63,7 @@ async fn upgrade(stage: &mut Stage) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn a_node_is_upgraded_when_the_hooks_of_its_games_allow_it(case: &mut Case) -> Result<()> {
     let hook = hook_template("matches", &case.hooks.url("/matches"));
     case.hooks.answer("/matches", Answer::Json(json!({"age": 10})));
@@ -136,6 +132,7 @@ async fn upgrade_with_drain(stage: &mut Stage, hook: &Value, allow: impl Fn()) -
     Ok(())
 }
 
+#[e2e::test]
 async fn a_node_is_not_upgraded_while_the_cache_lacks_its_games(case: &mut Case) -> Result<()> {
     Stage::play("lifecycle-stale", case.folder(), upgrade_with_a_stale_cache).await
 }

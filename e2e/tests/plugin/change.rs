@@ -11,22 +11,12 @@ use serde_json::{Value, json};
 
 use super::{check_contains, exits_with, fails_with, line, status};
 
-e2e::tests![
-    a_canary_is_shown_and_controlled,
-    a_canary_of_a_set_is_shown_and_controlled,
-    a_failed_pod_hook_is_shown_and_retried,
-    a_failed_pod_hook_of_a_set_is_shown_and_retried,
-    a_pause_with_a_duration_becomes_a_users_pause,
-    a_full_promotion_skips_the_remaining_steps,
-    a_full_promotion_of_a_set_skips_the_remaining_steps,
-    an_image_is_set_and_rolled_back,
-    restart_recreates_pods_or_is_refused,
-];
-
+#[e2e::test]
 async fn a_canary_is_shown_and_controlled(case: &mut Case) -> Result<()> {
     control_canary(case, Game::in_place(4).max_unavailable(2)).await
 }
 
+#[e2e::test]
 async fn a_canary_of_a_set_is_shown_and_controlled(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     control_canary(case, Game::parallel(4).updated_by("InplaceUpdate").max_unavailable(2)).await
@@ -105,10 +95,12 @@ async fn control_canary(case: &mut Case, game: Game) -> Result<()> {
     view.ensure(view.ready_with("game:v2") == 4 && !view.is_paused())
 }
 
+#[e2e::test]
 async fn a_failed_pod_hook_is_shown_and_retried(case: &mut Case) -> Result<()> {
     retry_pod_hook(case, Game::rolling(3)).await
 }
 
+#[e2e::test]
 async fn a_failed_pod_hook_of_a_set_is_shown_and_retried(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     retry_pod_hook(case, Game::parallel(3)).await
@@ -152,6 +144,7 @@ async fn retry_pod_hook(case: &mut Case, game: Game) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn a_pause_with_a_duration_becomes_a_users_pause(case: &mut Case) -> Result<()> {
     let steps = json!([{"partition": 1}, {"pause": {"duration": "10m"}}]);
     case.apply(Game::in_place(2).max_unavailable(2).steps(steps)).await?;
@@ -180,10 +173,12 @@ async fn a_pause_with_a_duration_becomes_a_users_pause(case: &mut Case) -> Resul
     Ok(())
 }
 
+#[e2e::test]
 async fn a_full_promotion_skips_the_remaining_steps(case: &mut Case) -> Result<()> {
     promote_fully(case, Game::in_place(4).max_unavailable(2)).await
 }
 
+#[e2e::test]
 async fn a_full_promotion_of_a_set_skips_the_remaining_steps(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     promote_fully(case, Game::ordered(4)).await
@@ -218,6 +213,7 @@ async fn promote_fully(case: &mut Case, game: Game) -> Result<()> {
     case.consistently("the steps hold", 2, at_hook).await
 }
 
+#[e2e::test]
 async fn an_image_is_set_and_rolled_back(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(2)).await?;
     case.until_settled(2).await?;
@@ -250,6 +246,7 @@ async fn an_image_is_set_and_rolled_back(case: &mut Case) -> Result<()> {
     view.ensure(view.ready_with("game:v1") == 2)
 }
 
+#[e2e::test]
 async fn restart_recreates_pods_or_is_refused(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(1).named("in-place")).await?;
     fails_with(case, &["restart", "in-place"], "podsToDelete").await?;

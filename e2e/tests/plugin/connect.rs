@@ -8,8 +8,7 @@ use serde_json::json;
 
 use super::{exits_with, fails_with, kubeconfig};
 
-e2e::tests![a_proxy_is_used_as_in_kubectl, connection_options_work_as_in_kubectl,];
-
+#[e2e::test]
 async fn a_proxy_is_used_as_in_kubectl(case: &mut Case) -> Result<()> {
     let proxy = ConnectProxy::start().await?;
     let proxy_config = kubeconfig(case, "with-proxy", |config| {
@@ -32,6 +31,7 @@ async fn a_proxy_is_used_as_in_kubectl(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn connection_options_work_as_in_kubectl(case: &mut Case) -> Result<()> {
     let config = kubeconfig(case, "two-clusters", |config| {
         let mut good = config["clusters"][0].clone();

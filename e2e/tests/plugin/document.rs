@@ -15,13 +15,12 @@ use serde_json::json;
 
 use super::{exits_with, status};
 
-e2e::tests![the_plugin_prints_what_its_document_shows];
-
 /// How long to wait for the documented output.
 const LIMIT: Duration = Duration::from_secs(180);
 /// The document's namespace.
 const NAMESPACE: &str = "prod";
 
+#[e2e::test]
 async fn the_plugin_prints_what_its_document_shows(case: &mut Case) -> Result<()> {
     let document = std::fs::read_to_string(repository().join("docs/kubectl-game.md"))?;
     let mut document = Document(commands(&document)?);

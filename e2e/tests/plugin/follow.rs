@@ -17,13 +17,6 @@ use tokio::time::{Instant, timeout};
 
 use super::{check_contains, exits_with, fails_with, kubeconfig};
 
-e2e::tests![
-    tree_follows_a_rollout,
-    the_first_tree_waits_briefly_for_the_operator,
-    a_lost_connection_is_reported_and_restored,
-    status_waits_no_longer_than_its_timeout,
-];
-
 /// A running command with its output.
 pub(super) struct RunningCommand {
     child: Child,
@@ -70,6 +63,7 @@ async fn next_line_with(
     found.await.with_context(|| format!("no {words:?}"))?
 }
 
+#[e2e::test]
 async fn tree_follows_a_rollout(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(2).steps(json!([{"partition": 1}, {"pause": {}}]))).await?;
     case.until_settled(2).await?;
@@ -87,6 +81,7 @@ async fn tree_follows_a_rollout(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn the_first_tree_waits_briefly_for_the_operator(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(1)).await?;
     case.until_settled(1).await?;
@@ -105,6 +100,7 @@ async fn the_first_tree_waits_briefly_for_the_operator(case: &mut Case) -> Resul
     Ok(())
 }
 
+#[e2e::test]
 async fn a_lost_connection_is_reported_and_restored(case: &mut Case) -> Result<()> {
     let steps = json!([{"partition": 1}, {"pause": {"duration": "10m"}}]);
     case.apply(Game::in_place(2).steps(steps)).await?;
@@ -139,6 +135,7 @@ async fn a_lost_connection_is_reported_and_restored(case: &mut Case) -> Result<(
     Ok(())
 }
 
+#[e2e::test]
 async fn status_waits_no_longer_than_its_timeout(case: &mut Case) -> Result<()> {
     case.hooks.answer("/", Answer::Never);
     // Its hook is in progress for longer than all commands take.

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
 use e2e::process::command::CommandOutput;
-use e2e::trial::Test;
 use serde_json::Value;
 
 mod change;
@@ -14,19 +13,6 @@ mod document;
 mod follow;
 mod show;
 mod sidecar_sets;
-
-/// The tests of these modules.
-pub fn tests() -> Vec<Test> {
-    let tests = [
-        change::tests(),
-        follow::tests(),
-        show::tests(),
-        connect::tests(),
-        document::tests(),
-        sidecar_sets::tests(),
-    ];
-    tests.into_iter().flatten().collect()
-}
 
 /// Runs a command that must exit with this code, and returns its output.
 async fn exits_with(case: &Case, code: i32, args: &[&str]) -> Result<String> {

@@ -12,16 +12,7 @@ use tokio::process::Command;
 
 use super::{check_contains, exits_with, fails_with, status};
 
-e2e::tests![
-    a_pause_of_a_complete_workload_is_shown,
-    a_refused_template_is_reported,
-    workloads_are_printed_as_kubectl_prints_them,
-    symbols_and_colors_follow_the_terminal_and_environment,
-    mistakes_get_a_suggestion,
-    completion_knows_commands_and_workloads,
-    lint_finds_what_the_server_refuses,
-];
-
+#[e2e::test]
 async fn a_pause_of_a_complete_workload_is_shown(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(1)).await?;
     case.until_settled(1).await?;
@@ -41,6 +32,7 @@ async fn a_pause_of_a_complete_workload_is_shown(case: &mut Case) -> Result<()> 
     Ok(())
 }
 
+#[e2e::test]
 async fn a_refused_template_is_reported(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(1)).await?;
     case.until_settled(1).await?;
@@ -53,6 +45,7 @@ async fn a_refused_template_is_reported(case: &mut Case) -> Result<()> {
     check_contains(&printed, &["Blocked: the update is blocked (NotInPlace)"])
 }
 
+#[e2e::test]
 async fn workloads_are_printed_as_kubectl_prints_them(case: &mut Case) -> Result<()> {
     let CommandOutput { code, stdout, stderr } = case.game(&["get"]).await?;
     let no_resources = format!("No resources found in {} namespace.\n", case.namespace);
@@ -110,6 +103,7 @@ async fn workloads_are_printed_as_kubectl_prints_them(case: &mut Case) -> Result
     check_contains(&managers, &["manager: kubectl-game"])
 }
 
+#[e2e::test]
 async fn symbols_and_colors_follow_the_terminal_and_environment(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(1)).await?;
     case.until_settled(1).await?;
@@ -146,6 +140,7 @@ async fn terminal(case: &Case, args: &[&str]) -> Result<Command> {
     Ok(terminal)
 }
 
+#[e2e::test]
 async fn mistakes_get_a_suggestion(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(1).named("lobby")).await?;
     case.apply(Game::in_place(1).named("world")).await?;
@@ -173,6 +168,7 @@ async fn mistakes_get_a_suggestion(case: &mut Case) -> Result<()> {
     fails_with(case, &["undo", "lobby"], "no earlier revision").await
 }
 
+#[e2e::test]
 async fn completion_knows_commands_and_workloads(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(1)).await?;
     for shell in ["bash", "zsh", "fish"] {
@@ -194,6 +190,7 @@ async fn completion_knows_commands_and_workloads(case: &mut Case) -> Result<()> 
     check_contains(&complete(&["status", "--ti"]).await?, &["--timeout\n"])
 }
 
+#[e2e::test]
 async fn lint_finds_what_the_server_refuses(case: &mut Case) -> Result<()> {
     let file = |path: &str| repository().join(path).to_string_lossy().into_owned();
     let bad = file("e2e/manifests/bad/replicas-negative.yaml");

@@ -14,12 +14,7 @@ use super::{check_contains, exits_with, fails_with, line};
 use crate::sidecars::{log, name, read, remove, set, until_shown};
 use judge::object::text;
 
-e2e::tests![
-    an_update_of_a_set_is_followed_until_it_is_complete,
-    a_pod_that_was_left_out_is_shown_with_the_reason,
-    sets_are_found_by_all_names_of_their_kind,
-];
-
+#[e2e::test]
 async fn an_update_of_a_set_is_followed_until_it_is_complete(case: &mut Case) -> Result<()> {
     case.hooks.answer("/", Answer::Json(json!({"age": 12})));
     case.apply(hook_template("test", &case.hooks.url("/"))).await?;
@@ -88,6 +83,7 @@ async fn an_update_of_a_set_is_followed_until_it_is_complete(case: &mut Case) ->
     remove(case).await
 }
 
+#[e2e::test]
 async fn a_pod_that_was_left_out_is_shown_with_the_reason(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(1)).await?;
     let old = case.until_settled(1).await?;
@@ -121,6 +117,7 @@ async fn a_pod_that_was_left_out_is_shown_with_the_reason(case: &mut Case) -> Re
     remove(case).await
 }
 
+#[e2e::test]
 async fn sets_are_found_by_all_names_of_their_kind(case: &mut Case) -> Result<()> {
     case.apply(set(case, log())).await?;
     let shown = until_shown(case, [0, 0, 0, 0]).await?;

@@ -16,19 +16,6 @@ use crate::observation::{GATE, Observation};
 /// node reports another name of the same image, the operator relies on the new container after five minutes.
 const RETAGGED_WITHIN: Duration = Duration::from_mins(7);
 
-e2e::tests![
-    a_new_version_replaces_the_old_one,
-    an_update_to_another_name_of_the_same_content_completes,
-    a_slow_pull_keeps_the_gate_closed,
-    a_crashing_version_can_be_reverted,
-    a_change_can_be_reverted_during_the_pull,
-    a_change_can_be_superseded_during_the_pull,
-    a_missing_image_can_be_reverted,
-    an_image_can_be_given_by_digest,
-    an_update_continues_after_the_operator_is_killed_during_the_pull,
-    a_grace_period_keeps_ready_pods_answering,
-];
-
 /// Creates the workload with this image, and begins to poll its pods.
 async fn start(case: &Case, image: &str) -> Result<Observation> {
     case.apply(game(image)).await?;
@@ -74,6 +61,7 @@ fn one_serves(view: &View) -> bool {
     count(GATE) == 1 && count("Ready") == 1
 }
 
+#[e2e::test]
 async fn a_new_version_replaces_the_old_one(case: &mut Case) -> Result<()> {
     let mut images = Images::new(case).await?;
     let (v1, v2) = (images.publish("v1", "v1"), images.publish("v2", "v2"));
@@ -84,6 +72,7 @@ async fn a_new_version_replaces_the_old_one(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn an_update_to_another_name_of_the_same_content_completes(case: &mut Case) -> Result<()> {
     let mut images = Images::new(case).await?;
     // If several names have the same content, the node reports the first.
@@ -97,6 +86,7 @@ async fn an_update_to_another_name_of_the_same_content_completes(case: &mut Case
     Ok(())
 }
 
+#[e2e::test]
 async fn a_slow_pull_keeps_the_gate_closed(case: &mut Case) -> Result<()> {
     let mut images = Images::new(case).await?;
     let (v1, v2) = (images.publish("v1", "v1"), images.publish("v2", "v2"));
@@ -111,6 +101,7 @@ async fn a_slow_pull_keeps_the_gate_closed(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn a_crashing_version_can_be_reverted(case: &mut Case) -> Result<()> {
     let mut images = Images::new(case).await?;
     let (v1, crash) = (images.publish("v1", "v1"), images.publish_crashing("v2"));
@@ -126,6 +117,7 @@ async fn a_crashing_version_can_be_reverted(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn a_change_can_be_reverted_during_the_pull(case: &mut Case) -> Result<()> {
     let mut images = Images::new(case).await?;
     let (v1, v2) = (images.publish("v1", "v1"), images.publish_quick("v2", "v2"));
@@ -142,6 +134,7 @@ async fn a_change_can_be_reverted_during_the_pull(case: &mut Case) -> Result<()>
     Ok(())
 }
 
+#[e2e::test]
 async fn a_change_can_be_superseded_during_the_pull(case: &mut Case) -> Result<()> {
     let mut images = Images::new(case).await?;
     let (v1, v2) = (images.publish("v1", "v1"), images.publish_quick("v2", "v2"));
@@ -161,6 +154,7 @@ async fn a_change_can_be_superseded_during_the_pull(case: &mut Case) -> Result<(
     Ok(())
 }
 
+#[e2e::test]
 async fn a_missing_image_can_be_reverted(case: &mut Case) -> Result<()> {
     let mut images = Images::new(case).await?;
     let v1 = images.publish("v1", "v1");
@@ -175,6 +169,7 @@ async fn a_missing_image_can_be_reverted(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn an_image_can_be_given_by_digest(case: &mut Case) -> Result<()> {
     let mut images = Images::new(case).await?;
     let v1 = images.publish("v1", "v1");
@@ -188,6 +183,7 @@ async fn an_image_can_be_given_by_digest(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn an_update_continues_after_the_operator_is_killed_during_the_pull(
     case: &mut Case,
 ) -> Result<()> {
@@ -209,6 +205,7 @@ async fn an_update_continues_after_the_operator_is_killed_during_the_pull(
 
 /// The gate alone does not keep requests away: they are routed according to Ready, which the kubelet updates some
 /// time after the gate has changed.
+#[e2e::test]
 async fn a_grace_period_keeps_ready_pods_answering(case: &mut Case) -> Result<()> {
     let mut images = Images::new(case).await?;
     let (v1, v2) = (images.publish("v1", "v1"), images.publish("v2", "v2"));

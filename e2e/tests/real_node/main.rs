@@ -16,6 +16,5 @@ fn main() -> anyhow::Result<ExitCode> {
         println!("the tests on a real kubelet are skipped: {missing}");
         return Ok(ExitCode::SUCCESS);
     }
-    let tests = [in_place::tests(), planted::tests(), refused::tests(), situations::tests()];
-    e2e::trial::main(tests.into_iter().flatten().collect())
+    e2e::trial::main(e2e::trial::all())
 }

@@ -9,8 +9,7 @@ use serde_json::json;
 use crate::fixture::{Images, pod_fields};
 use crate::observation::{GATE, Observation};
 
-e2e::tests![a_gate_that_is_open_at_the_wrong_time_is_detected];
-
+#[e2e::test]
 async fn a_gate_that_is_open_at_the_wrong_time_is_detected(case: &mut Case) -> Result<()> {
     let mut images = Images::new(case).await?;
     let (v1, v2) = (images.publish("v1", "v1"), images.publish_quick("v2", "v2"));

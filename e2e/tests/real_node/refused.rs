@@ -10,11 +10,6 @@ use serde_json::{Value, json};
 use crate::fixture::{Images, game};
 use crate::observation::{GATE, Observation};
 
-e2e::tests![
-    no_pod_leaves_service_for_a_change_that_is_refused,
-    a_pod_whose_resize_is_refused_serves_again_as_it_was,
-];
-
 const RESOURCES: &str = "/spec/template/spec/containers/0/resources";
 
 fn burstable(cpu: &str) -> Value {
@@ -32,6 +27,7 @@ async fn until_told(case: &Case, words: &str, first: &str) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn no_pod_leaves_service_for_a_change_that_is_refused(case: &mut Case) -> Result<()> {
     let mut images = Images::new(case).await?;
     let (v1, v2) = (images.publish("v1", "v1"), images.publish("v2", "v2"));
@@ -77,6 +73,7 @@ async fn no_pod_leaves_service_for_a_change_that_is_refused(case: &mut Case) -> 
     Ok(())
 }
 
+#[e2e::test]
 async fn a_pod_whose_resize_is_refused_serves_again_as_it_was(case: &mut Case) -> Result<()> {
     let mut images = Images::new(case).await?;
     let (v1, v2) = (images.publish("v1", "v1"), images.publish("v2", "v2"));

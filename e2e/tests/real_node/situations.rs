@@ -13,10 +13,9 @@ use tokio::process::Command;
 
 use crate::fixture::{Images, game};
 
-e2e::tests![a_pod_that_does_not_run_is_explained_with_commands_that_work];
-
 const LIMIT: Duration = Duration::from_secs(120);
 
+#[e2e::test]
 async fn a_pod_that_does_not_run_is_explained_with_commands_that_work(
     case: &mut Case,
 ) -> Result<()> {

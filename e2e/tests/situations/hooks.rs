@@ -8,8 +8,7 @@ use serde_json::json;
 use super::{Situation, play, prepare_hooks};
 use crate::guard_setup::install_policy;
 
-e2e::tests![hooks_of_pods, hooks_of_steps, hooks_of_guarded_pods];
-
+#[e2e::test]
 async fn hooks_of_pods(case: &mut Case) -> Result<()> {
     prepare_hooks(case).await?;
     let scaled = |template: &str| {
@@ -79,6 +78,7 @@ async fn hooks_of_pods(case: &mut Case) -> Result<()> {
     .await
 }
 
+#[e2e::test]
 async fn hooks_of_steps(case: &mut Case) -> Result<()> {
     prepare_hooks(case).await?;
     let canary = |template: &str| {
@@ -109,6 +109,7 @@ async fn hooks_of_steps(case: &mut Case) -> Result<()> {
     .await
 }
 
+#[e2e::test]
 async fn hooks_of_guarded_pods(case: &mut Case) -> Result<()> {
     install_policy(case).await?;
     prepare_hooks(case).await?;

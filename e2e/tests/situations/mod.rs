@@ -12,17 +12,11 @@ use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
 use e2e::process::command::run_unchecked;
 use e2e::servers::hook_server::Answer;
-use e2e::trial::Test;
 use e2e::wait::eventually;
 use e2e::workload::manifest::{Game, hook_template, retrying_hook_template};
 use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
 use tokio::process::Command;
-
-/// The tests of these modules.
-pub fn tests() -> Vec<Test> {
-    [pods::tests(), hooks::tests(), rollouts::tests()].into_iter().flatten().collect()
-}
 
 /// How long a pod, and until a complete workload, may take on a slow machine.
 const LIMIT: Duration = Duration::from_secs(120);

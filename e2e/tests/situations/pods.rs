@@ -7,14 +7,13 @@ use serde_json::json;
 
 use super::{Situation, play, until_complete};
 
-e2e::tests![pods_that_do_not_start, pods_that_start_and_do_not_work, pods_that_do_not_end];
-
 const POD: &str = "/spec/template/spec";
 
 fn with(field: &str, value: impl Into<serde_json::Value>) -> Game {
     Game::rolling(1).set(&format!("{POD}/{field}"), value)
 }
 
+#[e2e::test]
 async fn pods_that_do_not_start(case: &mut Case) -> Result<()> {
     let claim = json!([{"name": "data", "persistentVolumeClaim": {"claimName": "missing"}}]);
     let unbound = json!([{
@@ -106,6 +105,7 @@ async fn pods_that_do_not_start(case: &mut Case) -> Result<()> {
     .await
 }
 
+#[e2e::test]
 async fn pods_that_start_and_do_not_work(case: &mut Case) -> Result<()> {
     let keeps_ending = "keeps ending, last with exit code";
     let probe = json!({"httpGet": {"port": 8080}});
@@ -157,6 +157,7 @@ async fn pods_that_start_and_do_not_work(case: &mut Case) -> Result<()> {
     until_complete(case, "gd/crash-in-update").await
 }
 
+#[e2e::test]
 async fn pods_that_do_not_end(case: &mut Case) -> Result<()> {
     let kept =
         || Game::rolling(1).set("/spec/template/metadata/finalizers", json!(["example.com/keep"]));

@@ -7,8 +7,7 @@ use serde_json::json;
 
 use super::{Situation, play};
 
-e2e::tests![pauses, refusals, rollouts_that_go_on];
-
+#[e2e::test]
 async fn pauses(case: &mut Case) -> Result<()> {
     let paused = |game: Game| game.set("/spec/updateStrategy/paused", true);
     let canary = |pause: serde_json::Value| {
@@ -43,6 +42,7 @@ async fn pauses(case: &mut Case) -> Result<()> {
     .await
 }
 
+#[e2e::test]
 async fn refusals(case: &mut Case) -> Result<()> {
     let mounts = json!([{"name": "missing", "mountPath": "/data"}]);
     let range = |range: &str| {
@@ -90,6 +90,7 @@ async fn refusals(case: &mut Case) -> Result<()> {
     .await
 }
 
+#[e2e::test]
 async fn rollouts_that_go_on(case: &mut Case) -> Result<()> {
     let slow = |game: Game| game.annotated("stage.gamekeeper/ready-seconds", "20");
     play(

@@ -15,8 +15,6 @@ use tokio::process::{Child, Command};
 
 use super::{ensure_accessible, raw};
 
-e2e::tests![a_visitor_brings_a_token, the_chart_adds_the_page_only_on_request];
-
 /// A running `gamekeeper view`, and its address.
 async fn serve(case: &Case, args: &[&str]) -> Result<(Child, String)> {
     let config = std::fs::read_to_string(&case.plane().kubeconfig)?;
@@ -68,6 +66,7 @@ async fn token(case: &Case) -> Result<String> {
         .to_owned())
 }
 
+#[e2e::test]
 async fn a_visitor_brings_a_token(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(2).steps(json!([{"partition": 1}, {"pause": {}}]))).await?;
     case.until_settled(2).await?;
@@ -138,6 +137,7 @@ async fn a_visitor_brings_a_token(case: &mut Case) -> Result<()> {
     tab.until_shown(".verdict .badge", "Complete").await
 }
 
+#[e2e::test]
 async fn the_chart_adds_the_page_only_on_request(case: &mut Case) -> Result<()> {
     let plane = case.plane();
     let without = render(&plane.helm, &[]).await?;

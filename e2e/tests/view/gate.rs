@@ -9,12 +9,6 @@ use serde_json::json;
 
 use super::raw;
 
-e2e::tests![
-    other_sites_and_other_hosts_get_nothing,
-    a_token_opens_one_session,
-    who_may_only_view_changes_nothing,
-];
-
 const COMMANDS: &str = "application/json";
 
 /// Every address of the server, as method and path.
@@ -35,6 +29,7 @@ fn addresses(namespace: &str) -> Vec<String> {
     ]
 }
 
+#[e2e::test]
 async fn other_sites_and_other_hosts_get_nothing(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(1)).await?;
     case.until_settled(1).await?;
@@ -107,6 +102,7 @@ async fn other_sites_and_other_hosts_get_nothing(case: &mut Case) -> Result<()> 
     Ok(())
 }
 
+#[e2e::test]
 async fn a_token_opens_one_session(case: &mut Case) -> Result<()> {
     let server = PageServer::start(case, &[]).await?;
     let origin = server.origin()?.to_owned();
@@ -133,6 +129,7 @@ async fn a_token_opens_one_session(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 async fn who_may_only_view_changes_nothing(case: &mut Case) -> Result<()> {
     let rules = json!([
         {"apiGroups": ["tkex.tencent.com"], "resources": ["*"], "verbs": ["get", "list", "watch"]},

@@ -6,7 +6,6 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use e2e::browser::{Tab, Theme};
 use e2e::checkout::repository;
-use e2e::trial::Test;
 use tokio::process::Command;
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
@@ -15,11 +14,6 @@ mod cluster;
 mod gate;
 mod looks;
 mod stories;
-
-/// The tests of these modules.
-pub fn tests() -> Vec<Test> {
-    [stories::tests(), gate::tests(), cluster::tests()].into_iter().flatten().collect()
-}
 
 /// Checks what holds for each state of the page, in both themes: axe finds nothing, and whatever can be acted on has a
 /// role and a name.

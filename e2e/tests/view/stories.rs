@@ -14,16 +14,7 @@ use super::{ensure_accessible, looks};
 use crate::guard_nodes::preferring;
 use crate::guard_setup::{allowing_answer, apply_guarded, create_node};
 
-e2e::tests![
-    a_canary_is_resumed_with_the_keyboard,
-    a_blocked_hook_is_retried,
-    a_guarded_pod_waits_and_is_released,
-    a_drain_waits_for_guarded_pods,
-    a_match_that_was_ended_is_told,
-    a_lost_connection_is_shown_and_comes_back,
-    text_of_tenants_is_only_text,
-];
-
+#[e2e::test]
 async fn a_canary_is_resumed_with_the_keyboard(case: &mut Case) -> Result<()> {
     let steps =
         json!([{"partition": 3}, {"pause": {}}, {"partition": 2}, {"pause": {"duration": 2}}]);
@@ -99,6 +90,7 @@ async fn a_canary_is_resumed_with_the_keyboard(case: &mut Case) -> Result<()> {
     tab.ensure_no_errors(&[])
 }
 
+#[e2e::test]
 async fn a_blocked_hook_is_retried(case: &mut Case) -> Result<()> {
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
     case.apply(hook_template("test", &case.hooks.url("/"))).await?;
@@ -136,6 +128,7 @@ async fn a_blocked_hook_is_retried(case: &mut Case) -> Result<()> {
     tab.ensure_no_errors(&[])
 }
 
+#[e2e::test]
 async fn a_guarded_pod_waits_and_is_released(case: &mut Case) -> Result<()> {
     let view = apply_guarded(case, Game::in_place(3), 3).await?;
     let pod = view.pod_names()[0].to_owned();
@@ -161,6 +154,7 @@ async fn a_guarded_pod_waits_and_is_released(case: &mut Case) -> Result<()> {
     tab.ensure_no_errors(&[])
 }
 
+#[e2e::test]
 async fn a_drain_waits_for_guarded_pods(case: &mut Case) -> Result<()> {
     let node = create_node(case).await?;
     apply_guarded(case, preferring(&node, case, Game::rolling(2).max_unavailable(1)), 2).await?;
@@ -183,6 +177,7 @@ async fn a_drain_waits_for_guarded_pods(case: &mut Case) -> Result<()> {
     tab.ensure_no_errors(&[])
 }
 
+#[e2e::test]
 async fn a_match_that_was_ended_is_told(case: &mut Case) -> Result<()> {
     apply_guarded(case, Game::in_place(2), 2).await?;
     let view = case.until_settled(2).await?;
@@ -204,6 +199,7 @@ async fn a_match_that_was_ended_is_told(case: &mut Case) -> Result<()> {
     tab.ensure_no_errors(&[])
 }
 
+#[e2e::test]
 async fn a_lost_connection_is_shown_and_comes_back(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(2).steps(json!([{"partition": 1}, {"pause": {}}]))).await?;
     case.until_settled(2).await?;
@@ -237,6 +233,7 @@ async fn a_lost_connection_is_shown_and_comes_back(case: &mut Case) -> Result<()
     tab.until_shown("#banner", "No connection since").await
 }
 
+#[e2e::test]
 async fn text_of_tenants_is_only_text(case: &mut Case) -> Result<()> {
     let evil = "<img src=x onerror=alert(1)>\u{202e}desrever\u{1b}[2J<script>alert(2)</script>";
     case.hooks.answer("/", Answer::Json(json!({"age": evil})));

@@ -13,8 +13,6 @@ use super::{
     keys, update_to_python_3_5,
 };
 
-e2e::tests![the_steps_pause_as_documented, a_successful_hook_completes_the_canary];
-
 const PAUSED_STATUS: [&str; 12] = [
     "availableReplicas",
     "canary",
@@ -68,6 +66,7 @@ async fn until_paused(case: &Case, reason: &str, step: i64) -> Result<View> {
     .await
 }
 
+#[e2e::test]
 pub(super) async fn the_steps_pause_as_documented(case: &mut Case) -> Result<()> {
     let view = create(case, canary_template(case, &[])?, canary_example(case)?, 4).await?;
     let stable = view.text("/status/canary/revision").to_owned();
@@ -119,6 +118,7 @@ async fn check_failed_run(case: &Case, run: &Run) -> Result<()> {
     Ok(())
 }
 
+#[e2e::test]
 pub(super) async fn a_successful_hook_completes_the_canary(case: &mut Case) -> Result<()> {
     let template = canary_template(case, &[("< 30", "> 30")])?;
     create(case, template, canary_example(case)?, 4).await?;

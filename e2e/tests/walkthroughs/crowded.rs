@@ -11,8 +11,8 @@ use super::{canary, hooks};
 /// Plays walkthroughs, each with a quota for so many pods and with a tool that sends manifests in this way.
 macro_rules! crowded {
     ($($name:ident: $walkthrough:path, $pods:literal, $style:ident;)*) => {
-        e2e::tests![$($name),*];
-        $(async fn $name(case: &mut Case) -> Result<()> {
+                $(#[e2e::test]
+        async fn $name(case: &mut Case) -> Result<()> {
             let policy = crowd(case, $pods).await?;
             case.delivery = Some($style);
             let played = $walkthrough(case).await;

@@ -12,12 +12,6 @@ use super::{
     example, scale, update_to_python_3_5,
 };
 
-e2e::tests![
-    a_scale_in_and_an_update_wait_for_a_hook,
-    a_failed_hook_keeps_its_pod_until_it_is_retried,
-    hooks_get_arguments,
-];
-
 /// A documented template for pod hooks. It measures three times at intervals of 20 s, which is long enough to check the
 /// tables in between, even under load.
 fn pod_hook_template(case: &Case, name: &str) -> Result<String> {
@@ -34,6 +28,7 @@ fn run_name(pod: &Pod) -> String {
     format!("pre-delete-hook-{}-{instance}-test", pod.revision())
 }
 
+#[e2e::test]
 pub(super) async fn a_scale_in_and_an_update_wait_for_a_hook(case: &mut Case) -> Result<()> {
     let template = pod_hook_template(case, "success")?;
     let before = create(case, template, workload_example(case, "gamedeployment")?, 6).await?;
@@ -89,6 +84,7 @@ fn waiting_runs(view: &View) -> Vec<String> {
     names
 }
 
+#[e2e::test]
 pub(super) async fn a_failed_hook_keeps_its_pod_until_it_is_retried(case: &mut Case) -> Result<()> {
     let template = pod_hook_template(case, "fail")?;
     create(case, template, workload_example(case, "gamedeployment")?, 6).await?;
@@ -128,6 +124,7 @@ pub(super) async fn a_failed_hook_keeps_its_pod_until_it_is_retried(case: &mut C
     after.ensure(after.game["spec"]["preDeleteUpdateStrategy"]["retry"] == false)
 }
 
+#[e2e::test]
 pub(super) async fn hooks_get_arguments(case: &mut Case) -> Result<()> {
     let url = format!("http://{{{{ args.PodIP }}}}:{}", case.hooks.port());
     let service = "test-gamedeployment-svc.default.svc.cluster.local";

@@ -132,14 +132,14 @@ impl Fault {
     pub fn corrupt_write(self, write: &mut state::Write) {
         match write {
             state::Write::DeletePod(_, _, unchanged) if self == Fault::NoVersionPrecondition => {
-                *unchanged = None;
+                *unchanged = state::Unchanged::Any;
             }
             state::Write::Patch(patch) => {
                 if matches!(
                     self,
                     Fault::NoVersionPrecondition | Fault::NoVersionPreconditionInPlace
                 ) {
-                    patch.unchanged = None;
+                    patch.unchanged = state::Unchanged::Any;
                 }
                 self.forget_update(patch);
             }

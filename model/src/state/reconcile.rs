@@ -92,11 +92,84 @@ pub struct Reconcile {
     pub seen_ordinals: u32,
 }
 
-/// The pod as it was observed, if the write has the pod's resourceVersion as a precondition. (A pod that has
-/// changed and changed back counts as unchanged here, although its resourceVersion differs. That does no harm.)
-pub type Unchanged = Option<Rc<Pod>>;
+/// What a write requires of its pod.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Unchanged {
+    /// Nothing.
+    Any,
+    /// Its resourceVersion: the pod is as it was observed.
+    Since(Rc<Pod>),
+    /// Its resourceVersion, but the pod has changed, so that the write will be refused even if it changes back.
+    Never,
+}
+
+impl Unchanged {
+    pub fn allows(&self, pod: &Pod) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Since(seen) => **seen == *pod,
+            Self::Never => false,
+        }
+    }
+
+    /// The pod as it was observed.
+    pub fn pod_mut(&mut self) -> Option<&mut Pod> {
+        match self {
+            Self::Since(seen) => Some(Rc::make_mut(seen)),
+            Self::Any | Self::Never => None,
+        }
+    }
+
+    /// Observes the pod; None if it does not exist.
+    fn observe(&mut self, pod: Option<&Pod>) {
+        if !pod.is_some_and(|pod| self.allows(pod)) && *self != Self::Any {
+            *self = Self::Never;
+        }
+    }
+}
+
+impl Write {
+    /// What the write requires of the pod that it is about.
+    pub fn unchanged(&self) -> Option<(Uid, &Unchanged)> {
+        match self {
+            Self::DeletePod(uid, _, seen)
+            | Self::CloseGate(uid, .., seen)
+            | Self::Finish(uid, _, seen) => Some((*uid, seen)),
+            Self::Patch(patch) => Some((patch.pod, &patch.unchanged)),
+            _ => None,
+        }
+    }
+
+    fn unchanged_mut(&mut self) -> Option<(Uid, &mut Unchanged)> {
+        match self {
+            Self::DeletePod(uid, _, seen)
+            | Self::CloseGate(uid, .., seen)
+            | Self::Finish(uid, _, seen) => Some((*uid, seen)),
+            Self::Patch(patch) => Some((patch.pod, &mut patch.unchanged)),
+            _ => None,
+        }
+    }
+}
 
 impl Reconcile {
+    /// Observes the pods: a pod that changes and changes back has another resourceVersion than before.
+    pub fn observe(self: &mut Rc<Self>, pods: &[Pod]) {
+        let find = |uid| pods.iter().find(|pod| pod.uid == uid);
+        let is_void = |write: &Write| {
+            write.unchanged().is_some_and(|(uid, seen)| match seen {
+                Unchanged::Since(_) => !find(uid).is_some_and(|pod| seen.allows(pod)),
+                Unchanged::Any | Unchanged::Never => false,
+            })
+        };
+        if !self.before.iter().chain(&self.after).any(is_void) {
+            return;
+        }
+        let Self { before, after, .. } = Rc::make_mut(self);
+        for (uid, seen) in before.iter_mut().chain(after).filter_map(Write::unchanged_mut) {
+            seen.observe(find(uid));
+        }
+    }
+
     /// Records the pod that a write makes unavailable.
     pub fn touch(&mut self, write: &Write) {
         match write {

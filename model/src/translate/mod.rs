@@ -17,13 +17,15 @@ use self::naming::*;
 pub use self::naming::{
     clock, container_index, image_in, parse_uid, rev_of_image, time_of, wake_time,
 };
-pub use self::objects::{DEADLINE, FULL_QUOTA_OF_PODS, PRIORITY_CLASS, as_stateful_set};
+pub use self::objects::{DEADLINE, FULL_QUOTA_OF_PODS, PRIORITY_CLASS};
+pub use self::settings::as_stateful_set;
 use super::scope::{Quota, Scope};
 use super::sidecars::Sets;
 use super::state::*;
 
 mod naming;
 mod objects;
+mod settings;
 mod writes;
 
 /// The constant objects of a scope, and the tables of strings and statuses.
@@ -81,15 +83,15 @@ fn decisive(status: &GameDeploymentStatus) -> GameDeploymentStatus {
 impl Translator {
     pub fn new(scope: &Scope) -> Self {
         let templates: Vec<Value> =
-            (0..scope.templates).map(|rev| objects::template(scope, rev)).collect();
+            (0..scope.templates).map(|rev| settings::template(scope, rev)).collect();
         let empty_status = GameDeploymentStatus::default();
         let empty_status = serde_json::to_string(&empty_status).expect("JSON");
         let mut translator = Self {
             stateful_set: scope.stateful_set,
             moves_off_nodes: scope.moves_off_nodes,
             quota: scope.quota,
-            base: objects::base(scope),
-            step_lists: scope.steps.iter().map(|steps| objects::step_list(steps)).collect(),
+            base: settings::base(scope),
+            step_lists: scope.steps.iter().map(|steps| settings::step_list(steps)).collect(),
             templates,
             revisions: Vec::new(),
             hook_template: Arc::new(

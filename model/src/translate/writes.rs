@@ -14,12 +14,14 @@ use super::naming::*;
 use super::{Translator, View};
 use crate::state::*;
 
-/// The pod as it was observed, if the write requires it to be unchanged since.
+/// What a write requires of its pod, which is in the view.
 fn unchanged(pod: &observed::PodRef, view: &View) -> Unchanged {
-    pod.version?;
+    if pod.version.is_none() {
+        return Unchanged::Any;
+    }
     let uid = parse_uid(&pod.uid);
-    let seen = view.pods.iter().find(|it| it.uid == uid)?;
-    Some(Rc::new(seen.clone()))
+    let seen = view.pods.iter().find(|it| it.uid == uid).expect("a pod of the view");
+    Unchanged::Since(Rc::new(seen.clone()))
 }
 
 /// The parts of a PodDisruptionBudget that the model knows.

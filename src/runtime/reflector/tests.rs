@@ -1,6 +1,7 @@
 //! The store, the progress and the routed changes of a reflector.
 
 use std::cell::RefCell;
+use std::collections::HashSet;
 use std::convert::Infallible;
 use std::future::pending;
 use std::time::Duration;

@@ -9,6 +9,8 @@ use kube::client::Body;
 use tower::service_fn;
 
 use super::*;
+use crate::runtime::control::Control;
+use crate::runtime::objects::ObjectKey;
 
 #[derive(Deserialize)]
 struct Thing {

@@ -146,3 +146,6 @@ impl<'a> Hooks<'a> {
         self.waited_since(pod)?.checked_add(deadline).ok()
     }
 }
+
+#[cfg(test)]
+mod tests;

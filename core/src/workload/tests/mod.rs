@@ -32,7 +32,7 @@ mod set_updates;
 mod sets;
 mod sidecar_updates;
 mod sidecars;
-mod story;
+pub mod story;
 mod undo;
 mod vacated;
 mod volumes;
