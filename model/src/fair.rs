@@ -301,12 +301,14 @@ fn leftovers(model: &Model, state: &State) -> Option<String> {
     };
     let is_closed = |pod: &Pod| matches!(pod.gate, Gate::Closed(_)) && !pod.is_patched();
     let workload = &state.workload.now;
-    let has_lost_time = |pod: &Pod| {
-        let is_recorded = |since| workload.waits.contains(&(pod.uid, since));
-        pod.waiting_since.is_some_and(|since| !is_recorded(since))
+    let is_recorded = |pod: &Pod| {
+        pod.waiting_since.is_some_and(|since| workload.waits.contains(&(pod.uid, since)))
     };
-    let is_left =
-        |pod: &&Pod| is_closed(pod) || has_lost_time(pod) || (pod.marked && !has_run(pod));
+    let has_lost_time = |pod: &Pod| pod.waiting_since.is_some() && !is_recorded(pod);
+    // Without a hook, it waits for its deadline, even while too few other pods are available for its deletion.
+    let waits_for_release = |pod: &Pod| hook_was_removed(state) && pod.guarded && is_recorded(pod);
+    let has_no_reason = |pod: &Pod| pod.marked && !has_run(pod) && !waits_for_release(pod);
+    let is_left = |pod: &&Pod| is_closed(pod) || has_lost_time(pod) || has_no_reason(pod);
     let mut pods = state.pods.now.iter().filter(|pod| !pod.terminating);
     let pod = pods.find(is_left)?;
     Some(format!("{pod:?} has a closed gate or an annotation without a reason"))
