@@ -6,6 +6,9 @@
 //!
 //! There are four planners: [`workload`], [`sidecar_set`], [`hook_run`] and [`lifecycle`] (of Clusters).
 
+// What another crate cannot reach is not `pub`, so that the compiler finds what nothing uses.
+#![cfg_attr(not(test), warn(unreachable_pub))]
+
 pub mod admission;
 pub mod advice;
 pub mod api;

@@ -305,8 +305,12 @@ fn leftovers(model: &Model, state: &State) -> Option<String> {
         pod.waiting_since.is_some_and(|since| workload.waits.contains(&(pod.uid, since)))
     };
     let has_lost_time = |pod: &Pod| pod.waiting_since.is_some() && !is_recorded(pod);
-    // Without a hook, it waits for its deadline, even while too few other pods are available for its deletion.
-    let waits_for_release = |pod: &Pod| hook_was_removed(state) && pod.guarded && is_recorded(pod);
+    let is_excess = state.pods.now.len() > usize::from(workload.replicas);
+    let must_go =
+        |pod: &Pod| is_excess || pod.move_requested.is_some() || pod.rev != workload.template;
+    // A guarded pod whose hook was removed waits for its deadline, even while too few others are available.
+    let waits_for_release =
+        |pod: &Pod| hook_was_removed(state) && pod.guarded && is_recorded(pod) && must_go(pod);
     let has_no_reason = |pod: &Pod| pod.marked && !has_run(pod) && !waits_for_release(pod);
     let is_left = |pod: &&Pod| is_closed(pod) || has_lost_time(pod) || has_no_reason(pod);
     let mut pods = state.pods.now.iter().filter(|pod| !pod.terminating);

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::time::Instant;
-use tracing::{debug, warn};
+use tracing::debug;
 
 use super::Shared;
 use super::memories::{Memories, Remembered};
@@ -87,9 +87,6 @@ impl Clusters {
         let applier = &self.shared.applier;
         let report =
             applier.carry_out(&mut target, plan, old_status, memory, pace, &on_write).await;
-        for (run, why) in &memory.refused {
-            warn!(run, why, "cannot create a HookRun");
-        }
         if memory.forgets_refusal(has_writes, now) {
             return Requeue::Now;
         }

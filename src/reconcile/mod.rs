@@ -1,8 +1,8 @@
 //! Thin loops: read the cache ([`crate::kinds`]), plan ([`gamekeeper_core`]), apply ([`apply`]), wait for the next change.
 //!
-//! Nothing is decided here. What answers of the API server mean is decided by each planner, which remembers it
-//! ([`Remember`](gamekeeper_core::write::Remember)). Many objects are reconciled at the same time; an error or panic in
-//! one never stops another.
+//! Nothing is decided here. What answers of the API server mean is decided by each planner
+//! ([`Remember`](gamekeeper_core::write::Remember)); the loop keeps what it is to remember. Many objects are reconciled at
+//! the same time; an error or panic in one never stops another.
 
 pub(crate) mod apply;
 mod cluster;

@@ -137,14 +137,14 @@ impl SidecarSets {
         let applier = &self.shared.applier;
         let report =
             applier.carry_out(&mut target, plan, old_status, answers, pace, &on_write).await;
-        match answers.take_written() {
+        let written = answers.take_written();
+        if written.is_some() {
             // The pods have not been counted.
-            Some(RevisionWritten::Made) => *counted = None,
+            *counted = None;
+        }
+        if written == Some(RevisionWritten::Lost) {
             // The cache does not show which object has the name.
-            Some(RevisionWritten::Lost) => {
-                self.cache().set_revisions.relist(LIST_INTERVAL).await;
-            }
-            None => {}
+            self.cache().set_revisions.relist(LIST_INTERVAL).await;
         }
         Reconciled { requeue: report.requeue(wake), planning: took }
     }

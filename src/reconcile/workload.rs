@@ -23,8 +23,8 @@ use crate::runtime::store::Cached;
 use gamekeeper_core::api::{ConditionType, WorkloadStatus, json_memory};
 use gamekeeper_core::causes::with_causes;
 use gamekeeper_core::workload::{
-    EndedMatch, GuardedPlayers, InvalidWorkload, Memory, Planned, World,
-    ended_in_spite_of_the_guard, unreadable_message,
+    EndedMatch, GuardedPlayers, InvalidWorkload, Memory, Planned, ended_in_spite_of_the_guard,
+    unreadable_message,
 };
 use gamekeeper_core::write::{Owner, Plan};
 
@@ -219,16 +219,15 @@ impl<S> Planning<S> {
     ) -> Result<Self, NotPlanned> {
         let read_at = Instant::now();
         let mut world = world(cache, workload)?;
-        memory.record_sidecars(world.sidecars.iter().map(|it| it.new_pods_identity()).collect());
+        memory.begin_plan(&world.revisions, &world.sidecars);
         world.memory = std::mem::take(memory);
         let plan = workload.object.plan(&world);
         let object = workload.object.as_ref();
         let ended_without_hook = world.memory.players.ended(object, &world);
         let players = GuardedPlayers::of(object, &world);
-        let World { now, revisions, .. } = world;
+        let now = world.now;
         *memory = world.memory;
         memory.players = players;
-        memory.retain_revisions(|name| revisions.iter().any(|it| it.name == name));
         Ok(Self { read_at, now, plan, ended_without_hook, took: read_at.elapsed() })
     }
 }

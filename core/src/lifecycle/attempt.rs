@@ -11,7 +11,7 @@ const MAX_BACKOFF: SignedDuration = SignedDuration::from_secs(300);
 
 /// The progress of the attempts at a step on a node.
 #[derive(Debug)]
-pub enum Progress {
+pub(super) enum Progress {
     /// An attempt is due.
     Due {
         /// Its number.
@@ -41,7 +41,7 @@ pub enum Progress {
 
 /// An attempt that failed.
 #[derive(Clone, Debug)]
-pub struct Failure {
+pub(super) struct Failure {
     /// Its number.
     pub attempt: u32,
     /// Why it failed.
@@ -49,19 +49,19 @@ pub struct Failure {
 }
 
 /// The number of an attempt.
-pub fn number(run: &HookRun) -> u32 {
+pub(super) fn number(run: &HookRun) -> u32 {
     let number = annotation(run, RUN_ATTEMPT);
     number.and_then(|it| it.parse().ok()).unwrap_or_default()
 }
 
 /// An annotation of a run.
-pub fn annotation<'a>(run: &'a HookRun, key: &str) -> Option<&'a str> {
+pub(super) fn annotation<'a>(run: &'a HookRun, key: &str) -> Option<&'a str> {
     let annotations = run.metadata.annotations.as_ref()?;
     annotations.get(key).map(String::as_str)
 }
 
 /// The progress of the attempts at a step on a node. `retry` is the user's latest request for another attempt.
-pub fn progress(runs: &[&HookRun], retry: Option<&str>, now: Timestamp) -> Progress {
+pub(super) fn progress(runs: &[&HookRun], retry: Option<&str>, now: Timestamp) -> Progress {
     let Some(last) = runs.iter().max_by_key(|run| number(run)) else {
         return Progress::Due { attempt: 1, failure: None };
     };
@@ -89,7 +89,7 @@ pub fn progress(runs: &[&HookRun], retry: Option<&str>, now: Timestamp) -> Progr
 }
 
 /// Attempts that are no longer needed. The last attempt is kept; while it is in progress, so is the one before it.
-pub fn outdated<'a>(runs: &[&'a HookRun]) -> Vec<&'a HookRun> {
+pub(super) fn outdated<'a>(runs: &[&'a HookRun]) -> Vec<&'a HookRun> {
     let Some(last) = runs.iter().max_by_key(|run| number(run)) else {
         return Vec::new();
     };

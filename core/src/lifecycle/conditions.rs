@@ -66,7 +66,7 @@ impl fmt::Display for LifecycleReason {
 
 /// The state of a step: reason and message of its condition.
 #[derive(Clone, Debug)]
-pub struct StepState {
+pub(super) struct StepState {
     pub reason: LifecycleReason,
     pub message: String,
     /// The part of the message about an attempt that has just failed. Each such attempt is reported by an event.
@@ -74,18 +74,18 @@ pub struct StepState {
 }
 
 impl StepState {
-    pub fn new(reason: LifecycleReason, message: impl Into<String>) -> Self {
+    pub(super) fn new(reason: LifecycleReason, message: impl Into<String>) -> Self {
         Self { reason, message: message.into(), failed_attempt: None }
     }
 
     /// The state of a step at which an attempt has just failed.
-    pub fn failed(reason: LifecycleReason, attempt: String) -> Self {
+    pub(super) fn failed(reason: LifecycleReason, attempt: String) -> Self {
         Self { reason, message: attempt.clone(), failed_attempt: Some(attempt) }
     }
 
     /// Appends a count to the message: the number of nodes on which the step has passed. A new count alone causes no
     /// event.
-    pub fn with_count(mut self, count: &str) -> Self {
+    pub(super) fn with_count(mut self, count: &str) -> Self {
         self.message = format!("{}; {count}", self.message);
         self
     }
@@ -112,14 +112,14 @@ impl StepState {
     }
 
     /// Whether the next step may begin.
-    pub fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         self.status() == "True"
     }
 }
 
 /// The old conditions, with Ready and the conditions of these steps replaced. Ready is True only if `is_recorded`: the
 /// phase is Running, and the records of all nodes show a complete install.
-pub fn with_steps(
+pub(super) fn with_steps(
     cluster: &Cluster,
     old: &[Condition],
     steps: &[(LifecycleStep, StepState)],
@@ -146,7 +146,7 @@ fn first_open(steps: &[(LifecycleStep, StepState)]) -> Option<&(LifecycleStep, S
 }
 
 /// The conditions, with Ready replaced. Ready is False, not Unknown, until everything is complete.
-pub fn with_ready(
+pub(super) fn with_ready(
     cluster: &Cluster,
     old: &[Condition],
     ready: &StepState,
@@ -201,7 +201,7 @@ fn state(status: &ClusterStatus) -> State {
 }
 
 /// The state of the Cluster while a write is refused.
-pub fn refused(refused: &Refused) -> StepState {
+pub(super) fn refused(refused: &Refused) -> StepState {
     let message = format!(
         "the API server refuses what all later writes depend on: {}; {}",
         refused.message,
@@ -212,7 +212,7 @@ pub fn refused(refused: &Refused) -> StepState {
 
 /// If the status has changed, adds it to the plan, with events about changed conditions and about attempts at these
 /// steps that have just failed. An event about Ready is added only if there is none about a step.
-pub fn finish(
+pub(super) fn finish(
     cluster: &Cluster,
     mut status: ClusterStatus,
     steps: &[(LifecycleStep, StepState)],

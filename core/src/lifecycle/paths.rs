@@ -7,7 +7,7 @@ const SOURCES: &str = "/sources";
 
 /// Where a file is read from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Origin<'a> {
+pub(super) struct Origin<'a> {
     /// The volume.
     pub volume: Volume<'a>,
     /// The path in the volume; empty for the whole volume.
@@ -16,7 +16,7 @@ pub struct Origin<'a> {
 
 /// A volume that files are read from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Volume<'a> {
+pub(super) enum Volume<'a> {
     /// A ConfigMap.
     ConfigMap(&'a str),
     /// A PersistentVolumeClaim.
@@ -25,7 +25,7 @@ pub enum Volume<'a> {
 
 /// Where `src` is read from: the source with the longest matching path. If none matches, the first part of `src` is
 /// the name of a ConfigMap.
-pub fn origin<'a>(features: &'a ClusterFeatures, src: &'a str) -> Origin<'a> {
+pub(super) fn origin<'a>(features: &'a ClusterFeatures, src: &'a str) -> Origin<'a> {
     let matching = |source: &'a FileSource| {
         let rest = src.strip_prefix(&source.path)?;
         match rest {
@@ -51,7 +51,7 @@ fn volume(source: &FileSource) -> Option<Volume<'_>> {
 }
 
 /// Where a volume is mounted. Error messages of the script show this path, so it names the volume.
-pub fn mount(volume: &Volume) -> String {
+pub(super) fn mount(volume: &Volume) -> String {
     match volume {
         Volume::ConfigMap(name) => format!("{SOURCES}/configmap-{name}"),
         Volume::Claim(name) => format!("{SOURCES}/claim-{name}"),
@@ -59,7 +59,7 @@ pub fn mount(volume: &Volume) -> String {
 }
 
 /// Whether a hook's program (its first word) is a file's dst, or is directly inside it.
-pub fn is_copied(features: &ClusterFeatures, program: &str) -> bool {
+pub(super) fn is_copied(features: &ClusterFeatures, program: &str) -> bool {
     let mut files = features.files.iter();
     files.any(|file| {
         let parent = program.rsplit_once('/').map(|(parent, _)| parent);

@@ -25,10 +25,10 @@ const MAX_PAIRS: usize = 200;
 const MAX_PAIR_BYTES: usize = 65_536;
 
 /// Step, uid of the node, and hash of a task.
-pub type TaskKey = (String, String, String);
+pub(super) type TaskKey = (String, String, String);
 
 /// The task of which a run is an attempt; None if it is none.
-pub fn task_of(run: &HookRun) -> Option<TaskKey> {
+pub(super) fn task_of(run: &HookRun) -> Option<TaskKey> {
     let [step, node, hash] =
         [RUN_STEP, RUN_NODE_UID, RUN_HOOK_HASH].map(|key| attempt::annotation(run, key));
     Some((step?.to_owned(), node?.to_owned(), hash?.to_owned()))
@@ -36,7 +36,7 @@ pub fn task_of(run: &HookRun) -> Option<TaskKey> {
 
 /// A step on a node.
 #[derive(Clone, Copy)]
-pub struct Task<'a> {
+pub(super) struct Task<'a> {
     pub step: LifecycleStep,
     pub node: &'a ClusterNode,
 }
@@ -44,7 +44,7 @@ pub struct Task<'a> {
 impl Task<'_> {
     /// Distinguishes this task from others with the same step and node name. An edit of the hook changes the hash, so
     /// new attempts start.
-    pub fn hash(&self, scene: &Scene) -> String {
+    pub(super) fn hash(&self, scene: &Scene) -> String {
         let features = scene.features;
         let identity = json!([
             scene.uid,
@@ -59,12 +59,12 @@ impl Task<'_> {
     }
 
     /// What the attempts at this task have in common.
-    pub fn key(&self, hash: &str) -> TaskKey {
+    pub(super) fn key(&self, hash: &str) -> TaskKey {
         (self.step.to_string(), self.node.uid.clone(), hash.to_owned())
     }
 
     /// What the task does, as messages describe it.
-    pub fn description(&self, scene: &Scene) -> String {
+    pub(super) fn description(&self, scene: &Scene) -> String {
         match self.step.command(&scene.features.hooks) {
             Some(command) => {
                 let program = command.split_whitespace().next().unwrap_or_default();
@@ -78,7 +78,7 @@ impl Task<'_> {
     ///
     /// # Errors
     /// If the labels and annotations cannot be arguments.
-    pub fn hook_run(&self, scene: &Scene, attempt: u32) -> Result<HookRun, String> {
+    pub(super) fn hook_run(&self, scene: &Scene, attempt: u32) -> Result<HookRun, String> {
         let cluster = scene.cluster;
         let pairs = match self.step.scope() {
             StepScope::FirstMaster => pairs(scene)?,
@@ -224,7 +224,7 @@ impl Task<'_> {
 }
 
 /// The user's latest request for another attempt.
-pub fn retry<'a>(scene: &Scene<'a>) -> Option<&'a str> {
+pub(super) fn retry<'a>(scene: &Scene<'a>) -> Option<&'a str> {
     let annotations = scene.cluster.metadata.annotations.as_ref()?;
     annotations.get(RETRY_ANNOTATION).map(String::as_str)
 }

@@ -9,7 +9,7 @@ use crate::api::{
 };
 
 /// A Cluster that can be planned for.
-pub struct Scene<'a> {
+pub(super) struct Scene<'a> {
     pub cluster: &'a Cluster,
     pub world: &'a ClusterWorld,
     pub features: &'a ClusterFeatures,
@@ -25,7 +25,10 @@ pub struct Scene<'a> {
 }
 
 /// Resolves a Cluster; an error states why nothing may start.
-pub fn resolve<'a>(cluster: &'a Cluster, world: &'a ClusterWorld) -> Result<Scene<'a>, StepState> {
+pub(super) fn resolve<'a>(
+    cluster: &'a Cluster,
+    world: &'a ClusterWorld,
+) -> Result<Scene<'a>, StepState> {
     if let Some(older) = &world.older_cluster {
         return Err(StepState::new(
             LifecycleReason::AnotherCluster,
@@ -60,14 +63,14 @@ pub fn resolve<'a>(cluster: &'a Cluster, world: &'a ClusterWorld) -> Result<Scen
 
 impl Scene<'_> {
     /// The number of the upgrade that a step belongs to.
-    pub fn upgrade_of(&self, step: LifecycleStep) -> Option<i64> {
+    pub(super) fn upgrade_of(&self, step: LifecycleStep) -> Option<i64> {
         let upgrade = self.upgrade.as_ref();
         let upgrade = upgrade.filter(|_| LifecycleStep::UPGRADE.contains(&step));
         upgrade.map(|it| it.number)
     }
 
     /// Whether the upgrade has been recorded: only then may its scripts start.
-    pub fn has_begun(&self) -> bool {
+    pub(super) fn has_begun(&self) -> bool {
         self.old.phase == ClusterPhase::Upgrading && self.old.upgrade == self.upgrade
     }
 }
@@ -89,7 +92,7 @@ fn upgrade(cluster: &Cluster, old: &ClusterStatus) -> Option<ClusterUpgrade> {
 }
 
 /// Whether two versions are equal apart from a leading v and a suffix, such as v1.36.3+k3s1 and 1.36.3.
-pub fn is_same_version(one: &str, other: &str) -> bool {
+pub(super) fn is_same_version(one: &str, other: &str) -> bool {
     let core = |version: &str| {
         let version = version.trim_start_matches('v');
         let end = version.find(['-', '+']).unwrap_or(version.len());

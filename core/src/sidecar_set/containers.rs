@@ -26,7 +26,7 @@ pub(super) struct Sidecar {
 
 impl Sidecar {
     /// Parses a container of a set; `place` applies if the container specifies none.
-    pub fn of(container: &Value, place: PodInjectPolicy) -> Self {
+    pub(super) fn of(container: &Value, place: PodInjectPolicy) -> Self {
         let options = SidecarOptions::deserialize(container).unwrap_or_default();
         // The schema refuses everything except objects.
         let mut container = match without_options(container) {
@@ -48,12 +48,12 @@ impl Sidecar {
     }
 
     /// The image; empty if it has none.
-    pub fn image(&self) -> &str {
+    pub(super) fn image(&self) -> &str {
         self.container["image"].as_str().unwrap_or_default()
     }
 
     /// Whether it is an init container that keeps running.
-    pub fn keeps_running(&self) -> bool {
+    pub(super) fn keeps_running(&self) -> bool {
         self.container["restartPolicy"] == "Always"
     }
 
@@ -61,7 +61,7 @@ impl Sidecar {
     ///
     /// # Errors
     /// If it shares their volumes, and would have two different mounts at the same path.
-    pub fn for_pod(&self, own: &[Value]) -> Result<Value, String> {
+    pub(super) fn for_pod(&self, own: &[Value]) -> Result<Value, String> {
         let mut container = self.container.clone();
         self.transfer(own, &mut container);
         if self.shares_volumes {

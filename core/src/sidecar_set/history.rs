@@ -13,7 +13,7 @@ const HISTORY_LIMIT: usize = 10;
 
 /// What has to be done about the ControllerRevisions of a set.
 #[derive(Debug, PartialEq)]
-pub struct History {
+pub(super) struct History {
     /// The name of the newest revision.
     pub newest: String,
     /// How often a revision's name was taken by another object. If this is more than the status shows, the status
@@ -25,7 +25,7 @@ pub struct History {
 
 /// Decides how the newest revision of a set is written. `own` are the set's revisions; `orphans` have lost their set;
 /// `taken` are the names of all other ControllerRevisions.
-pub fn history(
+pub(super) fn history(
     set: &SidecarSet,
     own: &[Arc<SetRevision>],
     orphans: &[Arc<SetRevision>],
@@ -68,7 +68,7 @@ pub fn history(
 
 /// The revisions that are no longer kept: the oldest ones beyond the history limit. Those in `named`, to which a pod
 /// or the set refers, are always kept and do not count toward the limit.
-pub fn expired<'r>(
+pub(super) fn expired<'r>(
     set: &SidecarSet,
     own: &'r [Arc<SetRevision>],
     named: &HashSet<String>,
@@ -82,7 +82,7 @@ pub fn expired<'r>(
 }
 
 /// The names of the revisions to which a set itself refers.
-pub fn named_by_set(set: &SidecarSet, newest: &str) -> impl Iterator<Item = String> {
+pub(super) fn named_by_set(set: &SidecarSet, newest: &str) -> impl Iterator<Item = String> {
     let status = set.status.as_ref();
     let named_by_status = status.map(|it| [&it.latest_revision, &it.stable_revision]);
     let named_by_status = named_by_status.into_iter().flatten().cloned();

@@ -21,7 +21,7 @@ pub struct Reach {
 /// The fields of a SidecarSet that decide whose pods get its containers.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ReachFields {
+pub(super) struct ReachFields {
     /// Labels of the pods.
     pub selector: LabelSelector,
     /// The only namespace of the pods.

@@ -72,7 +72,7 @@ pub(super) enum Because {
 
 impl NewPods {
     /// The set at the older revision that a pod with these labels gets; None if it gets the newest one.
-    pub fn older(&self, labels: &BTreeMap<String, String>) -> Option<&Sidecars> {
+    pub(super) fn older(&self, labels: &BTreeMap<String, String>) -> Option<&Sidecars> {
         match self {
             NewPods::Older { set, except, .. } => {
                 let is_excepted = except.as_ref().is_some_and(|it| it.matches(labels));
@@ -83,7 +83,7 @@ impl NewPods {
     }
 
     /// A string that identifies what new pods get.
-    pub fn identity(&self, newest: &str) -> String {
+    pub(super) fn identity(&self, newest: &str) -> String {
         match self {
             NewPods::Older { set, except: Some(_), .. } => format!("{} {newest}", set.revision),
             NewPods::Older { set, .. } => set.revision.clone(),
@@ -92,7 +92,7 @@ impl NewPods {
     }
 
     /// Says which revision new pods get, as a part of a sentence.
-    pub fn in_words(&self) -> Option<String> {
+    pub(super) fn in_words(&self) -> Option<String> {
         const PIN: &str = "spec.injectionStrategy.revision";
         const HOLD: &str = "spec.updateStrategy holds the newest one back";
         Some(match self {
@@ -113,7 +113,7 @@ impl NewPods {
     }
 
     /// Whether the revision that new pods should get is lost.
-    pub fn is_lost(&self) -> bool {
+    pub(super) fn is_lost(&self) -> bool {
         matches!(self, NewPods::Lost { .. })
     }
 }

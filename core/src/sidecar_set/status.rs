@@ -17,7 +17,7 @@ use crate::write::Refused;
 const MAX_NAMED: usize = 3;
 
 /// The reason while the API server refuses the set's newest revision.
-pub const REVISION_REFUSED: &str = "FailedRevision";
+pub(super) const REVISION_REFUSED: &str = "FailedRevision";
 
 /// The reasons of conditions that last until a person acts.
 const NEEDS_PERSON: [&str; 9] = [
@@ -34,7 +34,7 @@ const NEEDS_PERSON: [&str; 9] = [
 
 /// The status of a set with these pods, and when to look again because it changes by the passage of time alone. `set`
 /// is None if the set selects no pods.
-pub fn sidecar_set_status(
+pub(super) fn sidecar_set_status(
     set: Option<&Sidecars>,
     pods: &[MatchedPod],
     progress: &Progress,
@@ -118,7 +118,7 @@ pub fn sidecar_set_status(
 
 /// The status while the newest revision is refused, and when it changes by the passage of time alone. Pods get the
 /// containers of the last revision.
-pub fn without_revision(
+pub(super) fn without_revision(
     old: Option<&SidecarSetStatus>,
     why: &str,
     generation: i64,
@@ -142,7 +142,7 @@ pub fn without_revision(
 }
 
 /// Says in the condition Progressing that old revisions cannot be deleted.
-pub fn show_refused_clean_up(status: &mut SidecarSetStatus, why: &str) {
+pub(super) fn show_refused_clean_up(status: &mut SidecarSetStatus, why: &str) {
     let mut conditions = status.conditions.iter_mut();
     if let Some(it) = conditions.find(|it| it.type_ == ConditionType::Progressing.as_str()) {
         it.message += &format!("; old revisions cannot be deleted: {why}; {}", Refused::LATE_RETRY);
@@ -168,7 +168,7 @@ fn state(conditions: &[Condition]) -> State {
 }
 
 /// The condition Injecting, if it shows a problem that the old status does not show. The caller reports it as an event.
-pub fn new_problem<'s>(
+pub(super) fn new_problem<'s>(
     old: Option<&SidecarSetStatus>,
     new: &'s SidecarSetStatus,
 ) -> Option<&'s Condition> {

@@ -21,7 +21,9 @@ use crate::workload::world::World;
 use crate::write::{DeletionReason, Plan, Write};
 
 /// The plan for a workload that is being deleted.
-pub fn plan<S: Clone + Default + PartialEq + AsRef<WorkloadStatus> + AsMut<WorkloadStatus>>(
+pub(super) fn plan<
+    S: Clone + Default + PartialEq + AsRef<WorkloadStatus> + AsMut<WorkloadStatus>,
+>(
     workload: &Workload,
     world: &World,
     old_status: Option<&S>,

@@ -1,7 +1,7 @@
 //! The plan for a GameDeployment, from top to bottom.
 
 use std::cell::OnceCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::api::{GameDeployment, GameDeploymentStatus};
 use crate::observed::Pod;
@@ -117,8 +117,12 @@ pub fn plan(
 /// deleted instead.
 fn to_update<'a>(slots: &Slots, revisions: &Revisions, sizes: &Sizes<'a>) -> ToUpdate<'a> {
     let is_old = |pod: &&&Pod| !is_at(pod, revisions.update.name());
-    let old = sizes.kept.iter().filter(is_old).copied().collect();
-    ToUpdate { old, count: slots.to_update(), in_place: slots.missing_updated() }
+    ToUpdate {
+        old: sizes.kept.iter().filter(is_old).copied().collect(),
+        count: slots.to_update(),
+        in_place: slots.missing_updated(),
+        not_recreated: HashSet::new(),
+    }
 }
 
 /// Deletes victims, pods that have ended and pods on lost nodes, if they may be deleted.

@@ -20,7 +20,7 @@ use crate::workload::{revision, status};
 use crate::write::{Plan, Write};
 
 /// What every plan begins with.
-pub struct Beginning<'a> {
+pub(super) struct Beginning<'a> {
     /// The workload's pods.
     pub own: Vec<&'a Pod>,
     /// Its hooks.
@@ -32,7 +32,7 @@ pub struct Beginning<'a> {
 }
 
 /// Begins a plan.
-pub fn begin<'a>(workload: &'a Workload<'a>, world: &'a World) -> Beginning<'a> {
+pub(super) fn begin<'a>(workload: &'a Workload<'a>, world: &'a World) -> Beginning<'a> {
     let OwnPods { pods, writes } = own_pods(workload, world);
     let mut found = revision::find(workload, world);
     let mut draft = Draft::default();
@@ -50,7 +50,7 @@ pub fn begin<'a>(workload: &'a Workload<'a>, world: &'a World) -> Beginning<'a> 
 
 /// Ends a plan that cannot decide yet which pods to update, because the update revision has to be created or HookRuns
 /// of an earlier rollout have to be deleted first.
-pub fn stop<'a, S: Clone + Default + PartialEq + AsRef<WorkloadStatus>>(
+pub(super) fn stop<'a, S: Clone + Default + PartialEq + AsRef<WorkloadStatus>>(
     workload: &Workload,
     world: &World,
     own: &[&'a Pod],
@@ -66,7 +66,7 @@ pub fn stop<'a, S: Clone + Default + PartialEq + AsRef<WorkloadStatus>>(
 
 /// The status while no revision of the template exists: the old one with a new collision count, and, if the API server
 /// refuses the revision, with the reason. None if nothing has changed.
-pub fn without_revision<S: Clone + Default + AsMut<WorkloadStatus>>(
+pub(super) fn without_revision<S: Clone + Default + AsMut<WorkloadStatus>>(
     workload: &Workload,
     world: &World,
     own: &[&Pod],
@@ -90,7 +90,7 @@ pub fn without_revision<S: Clone + Default + AsMut<WorkloadStatus>>(
 }
 
 /// Ends a plan, with its status.
-pub fn conclude<'a, S: Clone + Default + PartialEq + AsRef<WorkloadStatus>>(
+pub(super) fn conclude<'a, S: Clone + Default + PartialEq + AsRef<WorkloadStatus>>(
     scene: &Scene<'a>,
     held: &Held,
     hooks: &Hooks<'a>,

@@ -34,7 +34,7 @@ impl<'a> Revisions<'a> {
 }
 
 /// The revisions of a workload, and what has to be done first.
-pub struct FoundRevisions<'a> {
+pub(super) struct FoundRevisions<'a> {
     /// None if the update revision has to be created or adopted first; plan again once that is observed.
     pub revisions: Option<Revisions<'a>>,
     /// Creates, adopts or renumbers the update revision, and adopts others.
@@ -44,7 +44,7 @@ pub struct FoundRevisions<'a> {
 }
 
 /// Finds the revision of the current template.
-pub fn find<'a>(workload: &Workload, world: &'a World) -> FoundRevisions<'a> {
+pub(super) fn find<'a>(workload: &Workload, world: &'a World) -> FoundRevisions<'a> {
     let mut collisions = workload.progress.collision_count;
     let revisions = &world.revisions;
     let wanted = canonical(&workload.template);
@@ -112,7 +112,7 @@ fn revision_name(workload: &Workload, canonical: &Value, collision_count: i32) -
 
 /// Deletes the oldest revisions beyond the history limit. Those in `named`, which a pod or the status
 /// refers to, are never deleted and do not count toward the limit.
-pub fn prune(
+pub(super) fn prune(
     workload: &Workload,
     revisions: &[Arc<Revision>],
     named: &HashSet<RevisionName>,

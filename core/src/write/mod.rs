@@ -1,4 +1,4 @@
-//! What planners return: writes, and when to plan again. These are values that can be printed and compared; the loop in
+//! What planners return: writes, and when to plan again; and what the answers to writes mean. These are values that can be printed and compared; the loop in
 //! `reconcile` carries them out.
 //!
 //! A [`Write`] carries its class: when it is carried out, what must be proven first, and what a refusal blocks. Its

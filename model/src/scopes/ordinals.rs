@@ -165,3 +165,18 @@ fn reserved_without_hooks() {
         },
     );
 }
+
+/// A partition is raised while the set grows: pods that are yet to be created and old ones have the same room.
+#[test]
+fn reserved_while_the_set_grows() {
+    check(
+        "reserved, growing",
+        Scope {
+            replicas: 1,
+            pre_delete: false,
+            user: vec![User::Reserve(0), User::Template(1), User::Partition(2), User::Scale(4)],
+            remaining: remaining(4, 0, 0),
+            ..stateful_set(OrderedReady)
+        },
+    );
+}

@@ -99,7 +99,7 @@ pub enum Unchanged {
     Any,
     /// Its resourceVersion: the pod is as it was observed.
     Since(Rc<Pod>),
-    /// Its resourceVersion, but the pod has changed, so that the write will be refused even if it changes back.
+    /// Its resourceVersion, but the pod has changed since the plan, so that the write will be refused even if it changes back.
     Never,
 }
 
@@ -140,13 +140,16 @@ impl Write {
         }
     }
 
-    fn unchanged_mut(&mut self) -> Option<(Uid, &mut Unchanged)> {
+    /// The same, also of the write that follows it.
+    fn unchanged_mut(&mut self) -> Vec<(Uid, &mut Unchanged)> {
         match self {
-            Self::DeletePod(uid, _, seen)
-            | Self::CloseGate(uid, .., seen)
-            | Self::Finish(uid, _, seen) => Some((*uid, seen)),
-            Self::Patch(patch) => Some((patch.pod, &mut patch.unchanged)),
-            _ => None,
+            Self::CloseGate(uid, _, next, seen) => {
+                let next = next.iter_mut().map(|patch| (patch.pod, &mut patch.unchanged));
+                [(*uid, seen)].into_iter().chain(next).collect()
+            }
+            Self::DeletePod(uid, _, seen) | Self::Finish(uid, _, seen) => vec![(*uid, seen)],
+            Self::Patch(patch) => vec![(patch.pod, &mut patch.unchanged)],
+            _ => Vec::new(),
         }
     }
 }
@@ -165,7 +168,7 @@ impl Reconcile {
             return;
         }
         let Self { before, after, .. } = Rc::make_mut(self);
-        for (uid, seen) in before.iter_mut().chain(after).filter_map(Write::unchanged_mut) {
+        for (uid, seen) in before.iter_mut().chain(after).flat_map(Write::unchanged_mut) {
             seen.observe(find(uid));
         }
     }

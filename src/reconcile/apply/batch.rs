@@ -12,10 +12,11 @@ use super::proof::{AdaptiveTimeout, PROOF_LIFETIME, Proof, depends_on_owner_alon
 use super::repeats::Repeats;
 use super::{Applier, Target, trial};
 use crate::runtime::fair::TooLate;
+use crate::runtime::log_limiter::log_limited;
 use crate::runtime::objects::Written;
 use crate::runtime::request::ResponseMetadata;
 use gamekeeper_core::write;
-use gamekeeper_core::write::{Answer, Change, Refusal, Rehearsal, Results, Write};
+use gamekeeper_core::write::{Answer, Change, Owner, Refusal, Rehearsal, Results, Write};
 
 /// The maximum number of concurrent writes that close a gate before an in-place change. If there were more of them on a
 /// busy API server, a pod's change would have to wait until the gates of many other pods are closed. Meanwhile, the
@@ -207,7 +208,13 @@ impl<T: Results> Batch<'_, T> {
         Ok(sequel)
     }
 
+    /// Counts the result of a write.
     fn count(&self, write: &Write, result: Result<(), Refusal>) {
+        if let Err(Refusal::Rejected(why)) = &result {
+            let Owner { kind, namespace, name, .. } = &self.target.owner;
+            let kind = kind.name();
+            log_limited!(warn, kind, namespace, name, why, "the API server refuses a write");
+        }
         self.results().count(write, result, Timestamp::now());
     }
 

@@ -10,14 +10,14 @@ use crate::admission::Finding;
 
 /// Checks an object and collects what violates its schema.
 #[derive(Default)]
-pub struct Bounds {
+pub(super) struct Bounds {
     pub findings: Vec<Finding>,
     /// Whether the API server would skip the CEL rules because of these findings.
     pub skips_rules: bool,
 }
 
 impl Bounds {
-    pub fn check(&mut self, schema: &Value, value: &Value, path: &str) {
+    pub(super) fn check(&mut self, schema: &Value, value: &Value, path: &str) {
         let is_null = value.is_null() && schema["nullable"] == true;
         if is_null || !self.check_type(schema, value, path) {
             return;

@@ -6,7 +6,7 @@ use super::below;
 use crate::admission::{Finding, lies_in};
 
 /// Removes nulls and sets defaults as the API server does.
-pub fn complete(schema: &Value, value: &mut Value) {
+pub(crate) fn complete(schema: &Value, value: &mut Value) {
     match value {
         Value::Object(fields) => {
             let known = schema["properties"].as_object();
@@ -34,7 +34,7 @@ pub fn complete(schema: &Value, value: &mut Value) {
 ///
 /// The schemas of core types preserve unknown fields, because the cluster may be newer than this schema. Unknown fields
 /// of core types are reported here nevertheless, because the cluster may refuse pods, claims or Jobs that have them.
-pub fn unknown_fields(schema: &Value, object: &Value) -> Vec<Finding> {
+pub(super) fn unknown_fields(schema: &Value, object: &Value) -> Vec<Finding> {
     let mut found = Vec::new();
     for (name, value) in object.as_object().into_iter().flatten() {
         match name.as_str() {
@@ -84,7 +84,7 @@ fn is_in_core_type(path: &str) -> bool {
 const SIDECAR_SET_FIELDS: [&str; 3] = ["spec.initContainers", "spec.containers", "spec.volumes"];
 
 /// Whether a field belongs to the Job of a metric, to a volume claim, or to a SidecarSet's containers or volumes.
-pub fn is_in_core_type_outside_template(path: &str) -> bool {
+pub(super) fn is_in_core_type_outside_template(path: &str) -> bool {
     let in_metric = path.strip_prefix("spec.metrics[");
     let in_metric = in_metric.and_then(|rest| Some(rest.split_once("].")?.1));
     lies_in(path, "spec.volumeClaimTemplates")

@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::Finding;
 use crate::api::crds;
 
-pub use defaults::complete;
+pub(super) use defaults::complete;
 
 /// The schema of each kind.
 static KINDS: LazyLock<BTreeMap<String, Value>> = LazyLock::new(|| {

@@ -18,7 +18,7 @@ use crate::api::escaped;
 use crate::observed::time::parse_duration;
 
 /// The rules, each compiled once.
-pub struct Rules {
+pub(super) struct Rules {
     env: Arc<Env>,
     programs: RefCell<BTreeMap<String, Option<Arc<Program>>>>,
 }
@@ -30,7 +30,13 @@ impl Default for Rules {
 }
 
 impl Rules {
-    pub fn check(&self, schema: &Value, value: &Value, path: &str, found: &mut Vec<Finding>) {
+    pub(super) fn check(
+        &self,
+        schema: &Value,
+        value: &Value,
+        path: &str,
+        found: &mut Vec<Finding>,
+    ) {
         for rule in schema["x-kubernetes-validations"].as_array().into_iter().flatten() {
             found.extend(self.check_rule(rule, schema, value, path));
         }

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::rules::rule;
 
 /// No credentials of machines may be stored in a Cluster.
-pub fn no_credentials() -> Vec<Rule> {
+pub(crate) fn no_credentials() -> Vec<Rule> {
     let fields = ["password", "privateKey", "passPhrase"];
     let refused = fields.map(|field| {
         let message = format!(
@@ -20,7 +20,7 @@ pub fn no_credentials() -> Vec<Rule> {
 }
 
 /// A relative path in a source of files.
-pub fn relative_path(_: &mut SchemaGenerator) -> Schema {
+pub(crate) fn relative_path(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "string",
         "minLength": 1,
@@ -37,7 +37,7 @@ pub fn relative_path(_: &mut SchemaGenerator) -> Schema {
 }
 
 /// A path on a node.
-pub fn node_path(_: &mut SchemaGenerator) -> Schema {
+pub(crate) fn node_path(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "string",
         "minLength": 2,
@@ -54,7 +54,7 @@ pub fn node_path(_: &mut SchemaGenerator) -> Schema {
 }
 
 /// The labels of the nodes on which scripts run; the default is every Linux node.
-pub fn node_selector(_: &mut SchemaGenerator) -> Schema {
+pub(crate) fn node_selector(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",
         "maxProperties": 16,

@@ -54,7 +54,7 @@ const QUANTITY: &str =
 const LABEL_VALUE: &str = "^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$";
 
 /// Schema of the pod template of a workload.
-pub fn pod_template(_: &mut SchemaGenerator) -> Schema {
+pub(crate) fn pod_template(_: &mut SchemaGenerator) -> Schema {
     let mut schema = bounded_template(core_schema::<PodTemplateSpec>());
     schema["properties"]["spec"]["x-kubernetes-validations"] =
         json!([no_deadline(), always_restarted()]);
@@ -62,7 +62,7 @@ pub fn pod_template(_: &mut SchemaGenerator) -> Schema {
 }
 
 /// Schema of the spec of a Job.
-pub fn job_spec(_: &mut SchemaGenerator) -> Schema {
+pub(crate) fn job_spec(_: &mut SchemaGenerator) -> Schema {
     let mut schema = core_schema::<JobSpec>();
     let mut template = bounded_template(schema["properties"]["template"].take());
     let spec = &mut template["properties"]["spec"];
@@ -93,7 +93,7 @@ fn require(schema: &mut Value, fields: &[&str]) {
 }
 
 /// Schema of a list of claim templates.
-pub fn volume_claim_templates(_: &mut SchemaGenerator) -> Schema {
+pub(crate) fn volume_claim_templates(_: &mut SchemaGenerator) -> Schema {
     let mut claim = core_schema::<PersistentVolumeClaim>();
     require(&mut claim, &["metadata", "spec"]);
     require(&mut claim["properties"]["metadata"], &["name"]);
@@ -113,7 +113,7 @@ pub fn volume_claim_templates(_: &mut SchemaGenerator) -> Schema {
 const MAX_SIDECARS: u32 = 64;
 
 /// Schema of the containers of a SidecarSet: that of a pod's containers, with options for the injection.
-pub fn sidecar_containers(generator: &mut SchemaGenerator) -> Schema {
+pub(crate) fn sidecar_containers(generator: &mut SchemaGenerator) -> Schema {
     let mut container = core_schema::<Container>();
     let mut options = generator.subschema_for::<SidecarOptions>().to_value();
     let mut options = options["properties"].take();
@@ -154,7 +154,7 @@ fn drop_nullable(schema: &mut Value) {
 }
 
 /// Schema of the volumes of a SidecarSet.
-pub fn sidecar_volumes(_: &mut SchemaGenerator) -> Schema {
+pub(crate) fn sidecar_volumes(_: &mut SchemaGenerator) -> Schema {
     list_by_name(core_schema::<Volume>())
 }
 
@@ -170,12 +170,12 @@ fn list_by_name(items: Value) -> Schema {
 }
 
 /// Schema of an object's metadata.
-pub fn object_meta(_: &mut SchemaGenerator) -> Schema {
+pub(crate) fn object_meta(_: &mut SchemaGenerator) -> Schema {
     into_schema(core_schema::<ObjectMeta>())
 }
 
 /// Schema of a field that holds any JSON object.
-pub fn json_object(_: &mut SchemaGenerator) -> Schema {
+pub(crate) fn json_object(_: &mut SchemaGenerator) -> Schema {
     schemars::json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
 }
 

@@ -8,7 +8,7 @@ use super::rules;
 use super::sidecar_rules::retain_or_overwrite;
 
 /// Makes server-side apply merge the items of a list; `key` is the field that identifies an item.
-pub fn merged_by(key: &str) -> impl FnMut(&mut Schema) {
+pub(crate) fn merged_by(key: &str) -> impl FnMut(&mut Schema) {
     move |list| {
         list.insert("x-kubernetes-list-type".to_owned(), "map".into());
         list.insert("x-kubernetes-list-map-keys".to_owned(), json!([key]));
@@ -16,12 +16,12 @@ pub fn merged_by(key: &str) -> impl FnMut(&mut Schema) {
 }
 
 /// A number of pods or a percentage of replicas.
-pub fn pods_or_percentage(_: &mut SchemaGenerator) -> Schema {
+pub(crate) fn pods_or_percentage(_: &mut SchemaGenerator) -> Schema {
     pods_or_percentage_from(0)
 }
 
 /// A number of pods or a percentage of replicas, at least 1 or 1%.
-pub fn batch(_: &mut SchemaGenerator) -> Schema {
+pub(crate) fn batch(_: &mut SchemaGenerator) -> Schema {
     pods_or_percentage_from(1)
 }
 
@@ -43,7 +43,7 @@ fn pods_or_percentage_from(least: u32) -> Schema {
 }
 
 /// How long a canary pause lasts.
-pub fn pause_duration(_: &mut SchemaGenerator) -> Schema {
+pub(crate) fn pause_duration(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "x-kubernetes-int-or-string": true,
         "x-kubernetes-validations": [Rule::new(
@@ -61,7 +61,7 @@ pub fn pause_duration(_: &mut SchemaGenerator) -> Schema {
 }
 
 /// A number of measurements, which may be written as text.
-pub fn limit(_: &mut SchemaGenerator) -> Schema {
+pub(crate) fn limit(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "x-kubernetes-int-or-string": true,
         "minimum": 0,
@@ -71,12 +71,12 @@ pub fn limit(_: &mut SchemaGenerator) -> Schema {
 }
 
 /// Time between two measurements.
-pub fn interval(_: &mut SchemaGenerator) -> Schema {
+pub(crate) fn interval(_: &mut SchemaGenerator) -> Schema {
     duration(">", "must be a duration such as 10s, 5m or 1h30m, more than 0 and at most a century")
 }
 
 /// Time before the first measurement.
-pub fn delay(_: &mut SchemaGenerator) -> Schema {
+pub(crate) fn delay(_: &mut SchemaGenerator) -> Schema {
     duration(">=", "must be a duration such as 10s, 5m or 1h30m, at most a century")
 }
 
@@ -95,7 +95,7 @@ fn duration(comparison: &str, message: &str) -> Schema {
 }
 
 /// The URL of a call.
-pub fn url(_: &mut SchemaGenerator) -> Schema {
+pub(crate) fn url(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "string",
         "maxLength": 2048,
@@ -107,7 +107,7 @@ pub fn url(_: &mut SchemaGenerator) -> Schema {
 }
 
 /// A program and its arguments.
-pub fn command(_: &mut SchemaGenerator) -> Schema {
+pub(crate) fn command(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",
         "minItems": 1,
@@ -120,7 +120,7 @@ pub fn command(_: &mut SchemaGenerator) -> Schema {
 }
 
 /// The name of a HookTemplate.
-pub fn template_name(_: &mut SchemaGenerator) -> Schema {
+pub(crate) fn template_name(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "string",
         "maxLength": 253,
@@ -134,7 +134,7 @@ pub fn template_name(_: &mut SchemaGenerator) -> Schema {
 }
 
 /// The selector of a workload's pods.
-pub fn label_selector(_: &mut SchemaGenerator) -> Schema {
+pub(crate) fn label_selector(_: &mut SchemaGenerator) -> Schema {
     // Nothing, a null, which a rule sees as an absent field, and an empty list are the same.
     let is_same = ["matchLabels", "matchExpressions"].map(|part| {
         let (now, before) = (format!("self.{part}"), format!("oldSelf.{part}"));
@@ -150,14 +150,14 @@ pub fn label_selector(_: &mut SchemaGenerator) -> Schema {
 }
 
 /// A SidecarSet's selector of pods.
-pub fn pod_selector(_: &mut SchemaGenerator) -> Schema {
+pub(crate) fn pod_selector(_: &mut SchemaGenerator) -> Schema {
     selector(vec![selects_something(
         "must not be empty, or it would select every pod; add matchLabels or matchExpressions",
     )])
 }
 
 /// A SidecarSet's selector that may be empty, and then selects everything.
-pub fn possibly_empty_selector(_: &mut SchemaGenerator) -> Schema {
+pub(crate) fn possibly_empty_selector(_: &mut SchemaGenerator) -> Schema {
     selector(Vec::new())
 }
 
@@ -199,7 +199,7 @@ fn selector(rules: Vec<Rule>) -> Schema {
 }
 
 /// Secrets for image registries.
-pub fn pull_secrets(_: &mut SchemaGenerator) -> Schema {
+pub(crate) fn pull_secrets(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",
         "maxItems": 64,
@@ -221,7 +221,7 @@ pub fn pull_secrets(_: &mut SchemaGenerator) -> Schema {
 }
 
 /// Annotations of pods.
-pub fn pod_annotations(_: &mut SchemaGenerator) -> Schema {
+pub(crate) fn pod_annotations(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",
         "maxProperties": 64,
@@ -231,7 +231,7 @@ pub fn pod_annotations(_: &mut SchemaGenerator) -> Schema {
 
 /// What happens to annotations that a pod already has. This is a rule rather than an enum, because
 /// its message can be more helpful.
-pub fn patch_policy(_: &mut SchemaGenerator) -> Schema {
+pub(crate) fn patch_policy(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "string",
         "maxLength": 63,
@@ -240,12 +240,12 @@ pub fn patch_policy(_: &mut SchemaGenerator) -> Schema {
 }
 
 /// An object that is accepted as it is.
-pub fn any_object(_: &mut SchemaGenerator) -> Schema {
+pub(crate) fn any_object(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
 }
 
 /// A list that is accepted as it is.
-pub fn any_list(_: &mut SchemaGenerator) -> Schema {
+pub(crate) fn any_list(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",
         "maxItems": 64,

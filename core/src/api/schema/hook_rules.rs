@@ -5,7 +5,7 @@ use kube::core::Rule;
 use super::rules::rule;
 
 /// Rules on a metric as a whole.
-pub fn metric_rules() -> Vec<Rule> {
+pub(crate) fn metric_rules() -> Vec<Rule> {
     let mut rules = vec![count_needs_interval(), a_job_has_no_conditions()];
     rules.extend(text_is_not_a_number());
     rules
@@ -30,7 +30,7 @@ fn a_job_has_no_conditions() -> Rule {
 }
 
 /// A Job must run, and must exist until its result is read.
-pub fn job_rules() -> [Rule; 3] {
+pub(crate) fn job_rules() -> [Rule; 3] {
     [
         rule(
             "manualSelector",
@@ -75,7 +75,7 @@ fn text_is_not_a_number() -> [Rule; 2] {
 }
 
 /// An argument cannot have both `value` and `valueFrom`.
-pub fn one_value() -> Rule {
+pub(crate) fn one_value() -> Rule {
     rule(
         "valueFrom",
         "!(has(self.value) && has(self.valueFrom))",
@@ -84,7 +84,7 @@ pub fn one_value() -> Rule {
 }
 
 /// Each argument of a HookRun has `value` or `valueFrom`.
-pub fn arguments_have_values() -> Rule {
+pub(crate) fn arguments_have_values() -> Rule {
     rule(
         "",
         "self.all(argument, has(argument.value) || has(argument.valueFrom))",
@@ -93,7 +93,7 @@ pub fn arguments_have_values() -> Rule {
 }
 
 /// Each entry of dryRun and measurementRetention must name a metric, or match one as a regular expression.
-pub fn rules_by_metric_name() -> [Rule; 2] {
+pub(crate) fn rules_by_metric_name() -> [Rule; 2] {
     ["dryRun", "measurementRetention"].map(|field| {
         rule(
             field,
@@ -109,7 +109,7 @@ pub fn rules_by_metric_name() -> [Rule; 2] {
 }
 
 /// A TTL strategy must not be empty.
-pub fn some_time_to_live() -> Rule {
+pub(crate) fn some_time_to_live() -> Rule {
     rule(
         "",
         "has(self.secondsAfterCompletion) || has(self.secondsAfterFailure) || \
@@ -119,7 +119,7 @@ pub fn some_time_to_live() -> Rule {
 }
 
 /// A CA cannot be combined with an insecure call.
-pub fn ca_or_insecure() -> Rule {
+pub(crate) fn ca_or_insecure() -> Rule {
     rule(
         "caSecret",
         "!(has(self.caSecret) && has(self.insecure) && self.insecure)",
@@ -128,7 +128,7 @@ pub fn ca_or_insecure() -> Rule {
 }
 
 /// A query has one timeout.
-pub fn one_timeout() -> Rule {
+pub(crate) fn one_timeout() -> Rule {
     rule(
         "timeout",
         "!(has(self.timeout) && has(self.timeoutSeconds))",
@@ -137,7 +137,7 @@ pub fn one_timeout() -> Rule {
 }
 
 /// Rules on the CA, the body and the method of a web call.
-pub fn web_rules() -> [Rule; 3] {
+pub(crate) fn web_rules() -> [Rule; 3] {
     [
         ca_or_insecure(),
         rule(
@@ -154,12 +154,12 @@ pub fn web_rules() -> [Rule; 3] {
 }
 
 /// A JSONPath in client-go's dialect is a template; without braces it is just text.
-pub fn in_braces() -> Rule {
+pub(crate) fn in_braces() -> Rule {
     rule("", "self == '' || self.contains('{')", "must be in braces, for example {$.age}")
 }
 
 /// The fields that a patch may write.
-pub fn patched_fields() -> [Rule; 3] {
+pub(crate) fn patched_fields() -> [Rule; 3] {
     let patch = "self.__function__ != 'patch' || self.fields.all(field";
     [
         rule(

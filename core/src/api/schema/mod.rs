@@ -44,7 +44,7 @@ pub(super) use hook_rules::{
     arguments_have_values, ca_or_insecure, in_braces, job_rules, metric_rules, one_timeout,
     one_value, patched_fields, rules_by_metric_name, some_time_to_live, web_rules,
 };
-pub use rules::escaped;
+pub(crate) use rules::escaped;
 pub(super) use rules::{exactly_one_of, immutable};
 pub(super) use sidecar_rules::{
     cold_upgrade, policy_always, revision_by_name, sidecar_container_rules, sidecar_set_name,

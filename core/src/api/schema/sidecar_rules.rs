@@ -8,7 +8,7 @@ use super::rules::rule;
 const MAX_ANNOTATION_NAME: usize = 63;
 
 /// The name becomes part of the key of an annotation. As for workloads, the rule applies on create only.
-pub fn sidecar_set_name() -> Rule {
+pub(crate) fn sidecar_set_name() -> Rule {
     rule(
         "",
         format!("oldSelf.hasValue() || size(self.metadata.name) <= {MAX_ANNOTATION_NAME}"),
@@ -21,7 +21,7 @@ pub fn sidecar_set_name() -> Rule {
 }
 
 /// A set has containers, selects namespaces in only one way, and names no `kube-` namespace.
-pub fn sidecar_set_rules() -> Vec<Rule> {
+pub(crate) fn sidecar_set_rules() -> Vec<Rule> {
     vec![
         rule(
             "",
@@ -43,7 +43,7 @@ pub fn sidecar_set_rules() -> Vec<Rule> {
 }
 
 /// The pods to update are chosen in only one way.
-pub fn sidecar_update_rules() -> Vec<Rule> {
+pub(crate) fn sidecar_update_rules() -> Vec<Rule> {
     vec![rule(
         "partition",
         "!(has(self.partition) && has(self.selector)) || \
@@ -53,7 +53,7 @@ pub fn sidecar_update_rules() -> Vec<Rule> {
 }
 
 /// OpenKruise settings that are refused: if they were ignored, the container would run without what they specify.
-pub fn sidecar_container_rules() -> Vec<Rule> {
+pub(crate) fn sidecar_container_rules() -> Vec<Rule> {
     vec![
         rule(
             "resourcesPolicy",
@@ -69,7 +69,7 @@ pub fn sidecar_container_rules() -> Vec<Rule> {
 }
 
 /// A revision is chosen by its name alone.
-pub fn revision_by_name() -> Rule {
+pub(crate) fn revision_by_name() -> Rule {
     rule(
         "customVersion",
         "!has(self.customVersion)",
@@ -78,17 +78,17 @@ pub fn revision_by_name() -> Rule {
 }
 
 /// Only ColdUpgrade is supported: HotUpgrade would need a second container with an idle image.
-pub fn cold_upgrade() -> Rule {
+pub(crate) fn cold_upgrade() -> Rule {
     rule("", "self == 'ColdUpgrade'", "is not supported; write ColdUpgrade")
 }
 
 /// Only Retain and Overwrite are supported: MergePatchJson would merge the values of several sets into
 /// one annotation.
-pub fn retain_or_overwrite() -> Rule {
+pub(super) fn retain_or_overwrite() -> Rule {
     rule("", "self in ['Retain', 'Overwrite']", "is not supported; write Retain or Overwrite")
 }
 
 /// Only Always is supported: Partial would need the pods of two revisions in a fixed proportion.
-pub fn policy_always() -> Rule {
+pub(crate) fn policy_always() -> Rule {
     rule("", "self == 'Always'", "is not supported; write Always")
 }

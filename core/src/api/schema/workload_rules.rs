@@ -7,7 +7,7 @@ use crate::api::names::MAX_WORKLOAD_NAME;
 
 /// The name of a workload must be short enough for suffixes. The rule applies on create only: because it is on the
 /// root of the schema, it would otherwise refuse every write to an older object.
-pub fn workload_name() -> Rule {
+pub(crate) fn workload_name() -> Rule {
     rule(
         "",
         format!("oldSelf.hasValue() || size(self.metadata.name) <= {MAX_WORKLOAD_NAME}"),
@@ -20,7 +20,7 @@ pub fn workload_name() -> Rule {
 }
 
 /// The name of a GameStatefulSet is also a part of its pods' host names.
-pub fn dns_label_name() -> Rule {
+pub(crate) fn dns_label_name() -> Rule {
     rule(
         "",
         "oldSelf.hasValue() || self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",
@@ -32,7 +32,7 @@ pub fn dns_label_name() -> Rule {
 
 /// The selector matches the template's labels. Checked when labels are set or changed, because the selector
 /// cannot change.
-pub fn selector_matches_template() -> [Rule; 2] {
+pub(crate) fn selector_matches_template() -> [Rule; 2] {
     let at = "template.metadata.labels";
     let labels = "self.template.metadata.labels";
     let labeled = format!("has(self.template.metadata) && has({labels})");
@@ -60,7 +60,7 @@ pub fn selector_matches_template() -> [Rule; 2] {
 }
 
 /// A deadline would terminate pods without running their hooks.
-pub fn no_deadline() -> Rule {
+pub(crate) fn no_deadline() -> Rule {
     rule(
         "activeDeadlineSeconds",
         "!has(self.activeDeadlineSeconds)",
@@ -69,7 +69,7 @@ pub fn no_deadline() -> Rule {
 }
 
 /// Game servers are restarted. The rule is no enum, because a null would need a value of its own in it.
-pub fn always_restarted() -> Rule {
+pub(crate) fn always_restarted() -> Rule {
     rule(
         "restartPolicy",
         "!has(self.restartPolicy) || self.restartPolicy in ['', 'Always']",
@@ -78,7 +78,7 @@ pub fn always_restarted() -> Rule {
 }
 
 /// A deadline must leave time to run a hook again.
-pub fn deadline_after_first_rerun() -> Rule {
+pub(crate) fn deadline_after_first_rerun() -> Rule {
     rule(
         "deadlineSeconds",
         "!has(self.deadlineSeconds) || self.deadlineSeconds > self.askAgainSeconds",
@@ -138,12 +138,12 @@ fn limits_allow_progress(places: &[&str]) -> Vec<Rule> {
 }
 
 /// Limits of a GameDeployment.
-pub fn game_deployment_limits() -> Vec<Rule> {
+pub(crate) fn game_deployment_limits() -> Vec<Rule> {
     limits_allow_progress(&ONE_PLACE).into_iter().map(unless_broken_before).collect()
 }
 
 /// Limits of a GameStatefulSet: each may be set in one place only.
-pub fn game_stateful_set_limits() -> Vec<Rule> {
+pub(crate) fn game_stateful_set_limits() -> Vec<Rule> {
     ["partition", "maxUnavailable", "maxSurge"]
         .map(|field| {
             rule(

@@ -166,21 +166,19 @@ impl Sim {
         panic!("the plans do not settle: {:?}", self.plan());
     }
 
-    /// Makes a plan and carries it out. Returns whether it contained anything.
+    /// Makes a plan and carries it out. Returns whether another one follows at once.
     pub fn reconcile(&mut self) -> bool {
         let plan = self.plan();
         let has_writes = !plan.writes.is_empty();
-        if !has_writes && plan.status.is_none() {
-            return false;
-        }
+        let changes = has_writes || plan.status.is_some();
         let events = plan.events.iter();
         self.events.extend(events.map(|it| format!("{}: {}", it.reason, it.message)));
         let mut memory = std::mem::take(&mut self.memory);
         memory.retain_refused(&plan.writes);
         carry_out(plan, &mut memory, self);
-        memory.forgets_refusal(has_writes, self.now);
+        let forgets = memory.forgets_refusal(has_writes, self.now);
         self.memory = memory;
-        true
+        changes || forgets
     }
 
     fn act(&mut self, write: &Write) {

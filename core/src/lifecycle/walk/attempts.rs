@@ -20,7 +20,7 @@ use crate::write::{Trial, Write};
 impl<'a> Walk<'a> {
     /// Deletes running and failed runs that no step needs anymore: those of another phase, a deleted node, or an
     /// edited script. A run that is being deleted exists until its script has ended, so its node stays busy.
-    pub fn cancel_unwanted(&mut self, steps: &[LifecycleStep]) {
+    pub(crate) fn cancel_unwanted(&mut self, steps: &[LifecycleStep]) {
         let tasks = steps.iter().flat_map(|step| self.tasks(*step));
         let tasks: Vec<(Task, String)> = tasks.map(|task| (task, task.hash(self.scene))).collect();
         let wanted: HashSet<TaskKey> = tasks.iter().map(|(task, hash)| task.key(hash)).collect();

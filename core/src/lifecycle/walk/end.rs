@@ -13,7 +13,7 @@ impl Walk<'_> {
     }
 
     /// The plan, with the status that results.
-    pub fn end(self, phase: ClusterPhase) -> ClusterPlan {
+    pub(crate) fn end(self, phase: ClusterPhase) -> ClusterPlan {
         let scene = self.scene;
         let installed = scene.nodes.iter().filter(|(_, record)| record.installed);
         let installed = installed.count();

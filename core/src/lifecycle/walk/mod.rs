@@ -33,7 +33,7 @@ enum OnNode {
     FailedBefore(String),
 }
 
-pub struct Walk<'a> {
+pub(super) struct Walk<'a> {
     pub(super) scene: &'a Scene<'a>,
     pub(super) plan: ClusterPlan,
     states: Vec<(LifecycleStep, StepState)>,
@@ -51,7 +51,7 @@ pub struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    pub fn new(scene: &'a Scene<'a>) -> Self {
+    pub(super) fn new(scene: &'a Scene<'a>) -> Self {
         let live = scene.world.runs.iter().filter(|run| is_live(run));
         let nodes = live.filter_map(|run| attempt::annotation(run, RUN_NODE_UID));
         // The pod of a run on a deleted node is removed some time after the node.
@@ -80,7 +80,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Walks through steps. Returns whether all have passed and are recorded.
-    pub fn steps(&mut self, steps: &[LifecycleStep]) -> bool {
+    pub(super) fn steps(&mut self, steps: &[LifecycleStep]) -> bool {
         let mut all_are_over = true;
         // A script that fails on a node blocks no other node (except in upgrades: see `select_nodes`), but a cluster
         // hook blocks all nodes until it has passed.
@@ -100,7 +100,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Shows these steps as waiting, except those that were walked through.
-    pub fn show_waiting(&mut self, steps: &[LifecycleStep]) {
+    pub(super) fn show_waiting(&mut self, steps: &[LifecycleStep]) {
         for step in steps {
             if !self.states.iter().any(|(known, _)| known == step) {
                 let state = StepState::new(LifecycleReason::Waiting, STEPS_BEFORE);

@@ -89,7 +89,7 @@ impl Walk<'_> {
     }
 
     /// Whether the kubelet of a node has the version of the upgrade in progress.
-    pub fn has_new_kubelet(&self, node: &ClusterNode) -> bool {
+    pub(crate) fn has_new_kubelet(&self, node: &ClusterNode) -> bool {
         let upgrade = self.scene.upgrade.as_ref();
         upgrade.is_some_and(|it| is_same_version(&node.version, &it.to))
     }

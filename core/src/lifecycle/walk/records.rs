@@ -9,13 +9,17 @@ use crate::write::Write;
 
 impl Walk<'_> {
     /// The record of a node, including what this plan changes.
-    pub fn record_of(&mut self, node: &ClusterNode, old_record: &NodeRecord) -> &mut NodeRecord {
+    pub(crate) fn record_of(
+        &mut self,
+        node: &ClusterNode,
+        old_record: &NodeRecord,
+    ) -> &mut NodeRecord {
         let record = self.records.entry(node.uid.clone());
         record.or_insert_with(|| old_record.clone())
     }
 
     /// Records what has passed on each node, and removes the taint of nodes whose install is complete.
-    pub fn record_and_admit_nodes(&mut self) {
+    pub(crate) fn record_and_admit_nodes(&mut self) {
         let scene = self.scene;
         let pre_cluster_install_passed = self.has_passed_pre_cluster_install();
         for (node, old_record) in &scene.nodes {
@@ -40,7 +44,7 @@ impl Walk<'_> {
     }
 
     /// Removes this Cluster's records from all nodes. Returns whether none are left.
-    pub fn remove_records(&mut self) -> bool {
+    pub(crate) fn remove_records(&mut self) -> bool {
         let mut none_are_left = true;
         for node in &self.scene.world.nodes {
             let old_record = NodeRecord::of(node, self.scene.uid);

@@ -15,7 +15,7 @@ impl Walk<'_> {
     /// selected. Of the others, those that are being drained come first, then control-plane nodes, each sorted by name.
     /// No node begins its upgrade, and so none is drained, before PreClusterUpgrade has passed. After a script of the
     /// upgrade has failed on a node, no other node begins its upgrade until that script has passed there.
-    pub fn select_nodes(&mut self) {
+    pub(crate) fn select_nodes(&mut self) {
         let scene = self.scene;
         let Some(number) = scene.upgrade.as_ref().map(|it| it.number) else {
             return;
@@ -57,12 +57,12 @@ impl Walk<'_> {
     }
 
     /// Forgets which cluster hooks of an upgrade have passed, so that they run again in the next upgrade.
-    pub fn forget_upgrade_hooks(&mut self) {
+    pub(crate) fn forget_upgrade_hooks(&mut self) {
         self.passed_steps.retain(|it| !LifecycleStep::UPGRADE.contains(it));
     }
 
     /// If the version was set back after a kubelet had been upgraded, reports that.
-    pub fn report_late_revert(&mut self) {
+    pub(crate) fn report_late_revert(&mut self) {
         let scene = self.scene;
         let (Some(last), Some(version)) = (&scene.old.upgrade, &scene.cluster.spec.version) else {
             return;

@@ -85,7 +85,7 @@ fn magnitude(digits: &str, radix: u32) -> Option<u64> {
 impl Number {
     /// The number as the API server reads it; None if JSON has no such number. Go writes a float without a fraction like
     /// an integer, 3.0 as 3, and what fits into an i64 is one when it is read again.
-    pub fn to_json(self) -> Option<Value> {
+    pub(super) fn to_json(self) -> Option<Value> {
         match self {
             Number::Int(int) => Some(int.into()),
             Number::Uint(uint) => Number::Float(uint as f64).to_json(),
@@ -97,7 +97,7 @@ impl Number {
     }
 
     /// The number as the name of a field; None if kubectl refuses it there. Floats lose precision, as in kubectl.
-    pub fn to_key(self) -> Option<String> {
+    pub(super) fn to_key(self) -> Option<String> {
         match self {
             Number::Int(int) => Some(int.to_string()),
             Number::Uint(_) => None,

@@ -39,7 +39,7 @@ pub enum Concern {
 
 /// What blocks a workload; becomes conditions.
 #[derive(Debug, Default)]
-pub struct Obstacles {
+pub(crate) struct Obstacles {
     /// Scaling.
     pub scale: Option<Blocked>,
     /// Updating.
@@ -50,12 +50,12 @@ pub struct Obstacles {
 
 impl Obstacles {
     /// Whether nothing keeps the workload from reaching its spec.
-    pub fn is_none(&self) -> bool {
+    pub(crate) fn is_none(&self) -> bool {
         self.scale.is_none() && self.update.is_none()
     }
 
     /// For each concern, the obstacle of `self`, or else that of `others`.
-    pub fn or(self, others: Self) -> Self {
+    pub(crate) fn or(self, others: Self) -> Self {
         Self {
             scale: self.scale.or(others.scale),
             update: self.update.or(others.update),

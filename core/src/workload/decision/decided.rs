@@ -9,7 +9,7 @@ use crate::write::Write;
 /// What a rule decides about one pod.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "most are writes, and none is kept for long")]
-pub enum Decision {
+pub(crate) enum Decision {
     /// Do nothing for now.
     Wait,
     /// Do nothing before this time.
@@ -22,14 +22,14 @@ pub enum Decision {
 
 impl Decision {
     /// Whether the pod is changed now or at a known time.
-    pub fn changes(&self) -> bool {
+    pub(crate) fn changes(&self) -> bool {
         matches!(self, Self::Do(_) | Self::Until(_))
     }
 }
 
 /// What a rule decides about all pods.
 #[derive(Debug, Default)]
-pub struct Decided {
+pub(crate) struct Decided {
     /// The writes.
     pub writes: Vec<Write>,
     /// When to plan again.
@@ -40,14 +40,14 @@ pub struct Decided {
 
 impl Decided {
     /// Adds what was decided elsewhere. What already blocks a pod is kept.
-    pub fn merge(&mut self, other: Self) {
+    pub(crate) fn merge(&mut self, other: Self) {
         self.writes.extend(other.writes);
         self.wake = earlier(self.wake, other.wake);
         self.blocked = self.blocked.take().or(other.blocked);
     }
 
     /// Adds what was decided about one pod.
-    pub fn add(&mut self, decision: Decision) {
+    pub(crate) fn add(&mut self, decision: Decision) {
         match decision {
             Decision::Wait => {}
             Decision::Until(at) => self.wake = earlier(self.wake, Some(at)),

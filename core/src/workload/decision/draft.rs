@@ -11,7 +11,7 @@ use crate::write::{Attempt, Change, Event, Phase, WorkloadPatch, Write};
 
 /// What the rules have decided so far.
 #[derive(Debug, Default)]
-pub struct Draft {
+pub(crate) struct Draft {
     writes: Vec<Write>,
     patch: Option<WorkloadPatch>,
     /// When to plan again even if no change is observed.
@@ -26,7 +26,7 @@ pub struct Draft {
 
 impl Draft {
     /// What is blocked by refused writes that this plan attempts again, or holds.
-    pub fn refusals(&self, failures: &Failures, now: Timestamp) -> Obstacles {
+    pub(crate) fn refusals(&self, failures: &Failures, now: Timestamp) -> Obstacles {
         let is_attempted = |attempt| {
             self.has(|it| it.serves(attempt)) || failures.held_until(attempt, now).is_some()
         };
@@ -39,25 +39,25 @@ impl Draft {
     }
 
     /// Adds writes.
-    pub fn extend(&mut self, writes: impl IntoIterator<Item = Write>) {
+    pub(crate) fn extend(&mut self, writes: impl IntoIterator<Item = Write>) {
         self.writes.extend(writes);
     }
 
     /// The number of orphans that are adopted.
-    pub fn adoptions(&self) -> usize {
+    pub(crate) fn adoptions(&self) -> usize {
         let is_adoption = |it: &&Write| matches!(it.change(), Change::AdoptPod(_));
         self.writes.iter().filter(is_adoption).count()
     }
 
     /// Adds what was decided about updates of pods.
-    pub fn add_updates(&mut self, decided: Decided) {
+    pub(crate) fn add_updates(&mut self, decided: Decided) {
         self.extend(decided.writes);
         self.wake_at(decided.wake);
         self.block(Obstacles { update: decided.blocked, ..Obstacles::default() });
     }
 
     /// Adds everything in another draft except `waits_for`.
-    pub fn merge(&mut self, other: Draft) {
+    pub(crate) fn merge(&mut self, other: Draft) {
         self.extend(other.writes);
         self.patch_workload(other.patch);
         self.wake_at(other.wake);
@@ -66,17 +66,17 @@ impl Draft {
     }
 
     /// Adds obstacles. For each concern, the first one added is reported.
-    pub fn block(&mut self, obstacles: Obstacles) {
+    pub(crate) fn block(&mut self, obstacles: Obstacles) {
         self.obstacles = std::mem::take(&mut self.obstacles).or(obstacles);
     }
 
     /// Plans again at this time at the latest.
-    pub fn wake_at(&mut self, at: impl Into<Option<Timestamp>>) {
+    pub(crate) fn wake_at(&mut self, at: impl Into<Option<Timestamp>>) {
         self.wake = earlier(self.wake, at.into());
     }
 
     /// Adds a change of the workload itself; all such changes of a plan are one patch.
-    pub fn patch_workload(&mut self, change: impl Into<Option<WorkloadPatch>>) {
+    pub(crate) fn patch_workload(&mut self, change: impl Into<Option<WorkloadPatch>>) {
         let Some(change) = change.into() else {
             return;
         };
@@ -91,7 +91,7 @@ impl Draft {
     }
 
     /// Leaves the kinds of write that were refused a moment ago to a later plan.
-    pub fn hold(&mut self, failures: &Failures, now: Timestamp) {
+    pub(crate) fn hold(&mut self, failures: &Failures, now: Timestamp) {
         for attempt in failures.held(now) {
             self.wake_at(failures.held_until(attempt, now));
             if matches!(attempt, Attempt::SteerRollout | Attempt::MarkWorkload) {
@@ -101,12 +101,12 @@ impl Draft {
     }
 
     /// Whether any write satisfies the predicate.
-    pub fn has(&self, predicate: impl Fn(&Write) -> bool) -> bool {
+    pub(crate) fn has(&self, predicate: impl Fn(&Write) -> bool) -> bool {
         self.writes.iter().any(predicate)
     }
 
     /// The pods that are deleted.
-    pub fn deleted_pods(&self) -> HashSet<PodUid<'_>> {
+    pub(crate) fn deleted_pods(&self) -> HashSet<PodUid<'_>> {
         let deletions = self.writes.iter().filter_map(|it| match it.change() {
             Change::DeletePod(deletion) => Some(PodUid::of(&deletion.pod.uid)),
             _ => None,
@@ -115,13 +115,13 @@ impl Draft {
     }
 
     /// Whether the workload itself is changed.
-    pub fn changes_workload(&self) -> bool {
+    pub(crate) fn changes_workload(&self) -> bool {
         self.patch.is_some()
     }
 
     /// The writes. A plan that changes the workload does nothing else that depends on the workload, because
     /// everything else was decided for the workload as it was.
-    pub fn into_writes(self) -> Vec<Write> {
+    pub(crate) fn into_writes(self) -> Vec<Write> {
         let mut writes = self.writes;
         if let Some(patch) = self.patch {
             writes.retain(|it| it.phase() == Phase::Before);

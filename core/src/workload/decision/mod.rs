@@ -5,7 +5,7 @@ mod decided;
 mod draft;
 mod failures;
 
-pub use blocked::{Blocked, Concern, Obstacles};
-pub use decided::{Decided, Decision};
-pub use draft::Draft;
+pub(super) use blocked::{Blocked, Concern, Obstacles};
+pub(super) use decided::{Decided, Decision};
+pub(super) use draft::Draft;
 pub use failures::Failures;

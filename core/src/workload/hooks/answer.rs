@@ -12,7 +12,7 @@ use crate::workload::hooks::{Asked, Hooks, Intent, Needs};
 impl<'a> Hooks<'a> {
     /// Whether the pod's hook allows an action, or the deadline of spec.protection allows the deletion of a guarded
     /// pod even though its hook does not.
-    pub fn ask(&self, pod: &'a Pod, intent: &Intent) -> Asked<'a, HookAnswer> {
+    pub(crate) fn ask(&self, pod: &'a Pod, intent: &Intent) -> Asked<'a, HookAnswer> {
         let (answer, need) = self.answer(pod, intent);
         Asked::new(answer, Needs(vec![need]))
     }
@@ -79,7 +79,7 @@ impl<'a> Hooks<'a> {
 
     /// The needs of the hooks of removals alone. It is not known yet which pods will be updated, and a success of an
     /// earlier rollout must not count after a revert.
-    pub fn keep_only_removals(&self, pods: &[&'a Pod]) -> Needs<'a> {
+    pub(crate) fn keep_only_removals(&self, pods: &[&'a Pod]) -> Needs<'a> {
         let intent = Intent { possible: false, ..Intent::removal(self.world.now) };
         let pods = pods.iter().filter(|pod| !pod.terminating);
         let needs = pods.map(|pod| {

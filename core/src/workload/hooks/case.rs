@@ -51,12 +51,12 @@ impl Case for Question<'_, '_> {
 
 impl<'a> Hooks<'a> {
     /// Asks the guard whether this may be done now: [`guard::may_touch`].
-    pub fn may_touch(&self, pod: &'a Pod, intent: &Intent) -> Asked<'a, Option<Permit<'a>>> {
+    pub(crate) fn may_touch(&self, pod: &'a Pod, intent: &Intent) -> Asked<'a, Option<Permit<'a>>> {
         self.ask_guard(pod, intent, |question| guard::may_touch(pod, question))
     }
 
     /// Asks the guard what happens to the pod's closed gate: [`guard::closed_gate`].
-    pub fn closed_gate(&self, pod: &'a Pod, intent: &Intent) -> Asked<'a, ClosedGate<'a>> {
+    pub(crate) fn closed_gate(&self, pod: &'a Pod, intent: &Intent) -> Asked<'a, ClosedGate<'a>> {
         self.ask_guard(pod, intent, |question| guard::closed_gate(pod, question))
     }
 
@@ -74,7 +74,7 @@ impl<'a> Hooks<'a> {
 
     /// The point that guards a recreation for an update, whatever the update type: PreDelete, or PreInplace if only that
     /// one is configured. A PreDelete hook that was removed while it guarded the pod still counts.
-    pub fn point_of_recreation(&self, pod: &Pod) -> HookPoint {
+    pub(crate) fn point_of_recreation(&self, pod: &Pod) -> HookPoint {
         match self.is_needed(HookPoint::PreDelete, pod) {
             true => HookPoint::PreDelete,
             false => HookPoint::PreInplace,
@@ -82,7 +82,7 @@ impl<'a> Hooks<'a> {
     }
 
     /// The point that guards an in-place update.
-    pub fn point_of_change(&self) -> HookPoint {
+    pub(crate) fn point_of_change(&self) -> HookPoint {
         match self.is_configured(HookPoint::PreInplace) {
             true => HookPoint::PreInplace,
             false => HookPoint::PreDelete,

@@ -21,12 +21,12 @@ pub(super) struct Hook<'a> {
 }
 
 impl<'a> Hook<'a> {
-    pub fn of(workload: &'a Workload<'a>, point: HookPoint) -> Option<Self> {
+    pub(super) fn of(workload: &'a Workload<'a>, point: HookPoint) -> Option<Self> {
         let step = workload.hooks.hook(point)?;
         Some(Self { point, step, hash: run_maker::hook_hash(step), maker: OnceCell::new() })
     }
 
-    pub fn maker(
+    pub(super) fn maker(
         &self,
         workload: &'a Workload<'a>,
         world: &'a World,

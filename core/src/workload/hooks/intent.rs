@@ -9,7 +9,7 @@ use crate::write::{Attempt, Rehearsal};
 
 /// What an action on a pod leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target<'a> {
+pub(crate) enum Target<'a> {
     /// The pod is deleted for good, or replaced with one of the same revision.
     Removal,
     /// The pod is updated to this revision.
@@ -21,7 +21,7 @@ pub enum Target<'a> {
 
 impl<'a> Target<'a> {
     /// The value of the annotation on a HookRun.
-    pub fn annotation(self) -> &'a str {
+    pub(crate) fn annotation(self) -> &'a str {
         match self {
             Self::Removal => "",
             Self::Revision(name) => name.as_str(),
@@ -60,7 +60,7 @@ pub(super) enum OwnedTarget {
 }
 
 impl OwnedTarget {
-    pub fn target(&self) -> Target<'_> {
+    pub(super) fn target(&self) -> Target<'_> {
         match self {
             Self::Removal => Target::Removal,
             Self::Revision(name) => Target::Revision(RevisionName::of(name)),
@@ -81,7 +81,7 @@ impl From<Target<'_>> for OwnedTarget {
 
 /// An action on a pod, as far as its hook is concerned.
 #[derive(Clone, Copy, Debug)]
-pub struct Intent<'a> {
+pub(crate) struct Intent<'a> {
     /// The hook point that guards the action.
     pub point: HookPoint,
     /// What the action leads to.
@@ -104,7 +104,7 @@ pub struct Intent<'a> {
 
 impl Intent<'static> {
     /// The intent to delete a pod for good, or to replace it with one of the same revision.
-    pub fn removal(now: Timestamp) -> Self {
+    pub(crate) fn removal(now: Timestamp) -> Self {
         Self {
             point: HookPoint::PreDelete,
             target: Target::Removal,

@@ -19,7 +19,7 @@ const DEFAULT_TOLERATION: SignedDuration = SignedDuration::from_secs(300);
 
 /// When a guarded pod is given up because its node is lost; None if the node is not lost, or the template
 /// tolerates that forever.
-pub fn given_up_at(workload: &Workload, world: &World, pod: &Pod) -> Option<Timestamp> {
+pub(super) fn given_up_at(workload: &Workload, world: &World, pod: &Pod) -> Option<Timestamp> {
     let disruption = pod.disruption?;
     if workload.guarded.is_none() || !workload.guards(pod) {
         return None;

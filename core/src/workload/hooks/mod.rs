@@ -11,8 +11,8 @@ mod configured;
 mod intent;
 mod lost_node;
 mod need;
-pub mod retry;
-pub mod run_maker;
+pub(super) mod retry;
+pub(super) mod run_maker;
 mod runs;
 mod same_plan;
 mod settle;
@@ -20,10 +20,10 @@ mod template_order;
 mod token;
 mod waiting;
 
-pub use asked::{Asked, Needs};
-pub use intent::{Intent, Target};
+pub(super) use asked::{Asked, Needs};
+pub(super) use intent::{Intent, Target};
 pub use same_plan::makes_same_plan;
-pub use settle::{Awaited, Refused, RunningHook, Settled};
+pub(super) use settle::{Awaited, Refused, RunningHook, Settled};
 pub use token::token_hook;
 
 use std::cell::OnceCell;
@@ -41,7 +41,7 @@ use crate::workload::world::World;
 use crate::write::WorkloadPatch;
 
 /// The HookRuns of a workload's pods, and the hooks that are configured.
-pub struct Hooks<'a> {
+pub(super) struct Hooks<'a> {
     workload: &'a Workload<'a>,
     world: &'a World,
     /// The runs of pods, in the order in which they were observed.
@@ -57,7 +57,7 @@ pub struct Hooks<'a> {
 
 impl<'a> Hooks<'a> {
     /// The HookRuns of this world, by point and pod.
-    pub fn new(workload: &'a Workload<'a>, world: &'a World) -> Self {
+    pub(super) fn new(workload: &'a Workload<'a>, world: &'a World) -> Self {
         let mut pod_runs = Vec::new();
         let mut runs: HashMap<_, Vec<_>> = HashMap::new();
         for run in &world.runs {
@@ -82,19 +82,19 @@ impl<'a> Hooks<'a> {
     }
 
     /// Whether a hook is configured for a point.
-    pub fn is_configured(&self, point: HookPoint) -> bool {
+    pub(super) fn is_configured(&self, point: HookPoint) -> bool {
         self.hooks.contains_key(&point)
     }
 
     /// Whether an action on this pod needs a hook at this point: one is configured, or the pod is still guarded
     /// although its PreDelete hook was removed from the workload.
-    pub fn is_needed(&self, point: HookPoint, pod: &Pod) -> bool {
+    pub(super) fn is_needed(&self, point: HookPoint, pod: &Pod) -> bool {
         self.is_configured(point) || self.hook_was_removed(point, pod)
     }
 
     /// Ends a retry when no run that it covers is left. A retry that begins now includes the points of
     /// the previous one, so the annotation stays.
-    pub fn end_retry(&self) -> Option<WorkloadPatch> {
+    pub(super) fn end_retry(&self) -> Option<WorkloadPatch> {
         let begins = !self.workload.hooks.points_to_retry().is_empty();
         let retry = self.retry.as_ref().filter(|_| !begins)?;
         let mut pauses = self.workload.progress.pause_conditions.iter();

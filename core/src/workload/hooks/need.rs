@@ -10,7 +10,7 @@ use crate::workload::hooks::intent::OwnedTarget;
 use crate::write::Rehearsal;
 
 /// What the answer of a pod's hook needs.
-pub struct Need<'a> {
+pub(super) struct Need<'a> {
     /// The pod that was asked about.
     pub(super) pod: &'a Pod,
     /// The point of its hook.

@@ -70,7 +70,7 @@ impl Retry {
 }
 
 /// Begins a retry if the user has requested one.
-pub fn begin(workload: &Workload) -> Option<WorkloadPatch> {
+pub(crate) fn begin(workload: &Workload) -> Option<WorkloadPatch> {
     let requested = workload.hooks.points_to_retry();
     if requested.is_empty() {
         return None;
@@ -89,6 +89,6 @@ pub fn begin(workload: &Workload) -> Option<WorkloadPatch> {
 }
 
 /// Ends a retry by removing the annotation.
-pub fn end() -> WorkloadPatch {
+pub(crate) fn end() -> WorkloadPatch {
     WorkloadPatch::annotation(names::RETRY_ANNOTATION, None)
 }

@@ -15,7 +15,7 @@ use crate::workload::spec::Workload;
 use crate::workload::world::World;
 
 /// What a run is for.
-pub enum Subject<'a> {
+pub(crate) enum Subject<'a> {
     /// A canary step.
     Step {
         /// The update revision.
@@ -79,17 +79,17 @@ impl CannotMake {
 }
 
 /// Hash of a hook's template name and arguments: part of a run's identity.
-pub fn hook_hash(hook: &HookStep) -> String {
+pub(crate) fn hook_hash(hook: &HookStep) -> String {
     names::safe_hash(&serde_json::to_vec(hook).unwrap_or_default())
 }
 
 /// Name of the run of a canary step.
-pub fn step_run_name(hook: &HookStep, revision: RevisionName, index: i32) -> String {
+pub(crate) fn step_run_name(hook: &HookStep, revision: RevisionName, index: i32) -> String {
     HookPoint::Step.run_name(revision.as_str(), &index.to_string(), &hook.template_name)
 }
 
 /// Name of the run of a pod's hook.
-pub fn pod_run_name(hook: &HookStep, point: HookPoint, pod: &Pod, target: Target) -> String {
+pub(crate) fn pod_run_name(hook: &HookStep, point: HookPoint, pod: &Pod, target: Target) -> String {
     let revision = revision_in_name(point, pod, target);
     point.run_name(revision.as_str(), pod.instance(), &hook.template_name)
 }
@@ -103,7 +103,7 @@ fn revision_in_name<'a>(point: HookPoint, pod: &'a Pod, target: Target<'a>) -> R
 }
 
 /// Creates the runs of one hook. What they have in common is looked up and checked once.
-pub struct HookMaker<'a> {
+pub(crate) struct HookMaker<'a> {
     workload: &'a Workload<'a>,
     point: HookPoint,
     hook: &'a HookStep,
@@ -120,7 +120,7 @@ impl<'a> HookMaker<'a> {
     ///
     /// # Errors
     /// If its template does not exist, cannot be decoded, or can never end Successful.
-    pub fn new(
+    pub(crate) fn new(
         workload: &'a Workload<'a>,
         world: &'a World,
         point: HookPoint,
@@ -134,7 +134,7 @@ impl<'a> HookMaker<'a> {
     }
 
     /// The name of the run for a subject.
-    pub fn name(&self, subject: &Subject) -> String {
+    pub(crate) fn name(&self, subject: &Subject) -> String {
         match subject {
             Subject::Step { revision, index } => step_run_name(self.hook, *revision, *index),
             Subject::Pod { pod, target, .. } => pod_run_name(self.hook, self.point, pod, *target),
@@ -145,7 +145,7 @@ impl<'a> HookMaker<'a> {
     ///
     /// # Errors
     /// If an argument has no value.
-    pub fn make(&self, subject: &Subject) -> Result<HookRun, CannotMake> {
+    pub(crate) fn make(&self, subject: &Subject) -> Result<HookRun, CannotMake> {
         let Self { workload, hook, template, .. } = self;
         let args = arguments(template, hook, self.given_by_operator(subject))?;
         let metadata = ObjectMeta {
@@ -256,7 +256,7 @@ fn usable_template<'a>(
 ///
 /// # Errors
 /// If it could not.
-pub fn check(
+pub(crate) fn check(
     workload: &Workload,
     world: &World,
     point: HookPoint,

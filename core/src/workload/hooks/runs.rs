@@ -28,12 +28,12 @@ pub(super) fn message_of(run: &HookRun) -> String {
 
 impl<'a> Hooks<'a> {
     /// Whether a HookRun of this pod exists at this point, in whatever phase.
-    pub fn has_run(&self, point: HookPoint, pod: &Pod) -> bool {
+    pub(crate) fn has_run(&self, point: HookPoint, pod: &Pod) -> bool {
         self.runs.contains_key(&(point, pod.uid()))
     }
 
     /// Whether this pod has a HookRun for an update of its sidecars alone.
-    pub fn has_run_for_sidecars(&self, point: HookPoint, pod: &Pod) -> bool {
+    pub(crate) fn has_run_for_sidecars(&self, point: HookPoint, pod: &Pod) -> bool {
         let runs = self.runs.get(&(point, pod.uid()));
         runs.into_iter().flatten().any(|run| {
             let target = run.annotations().get(names::RUN_TARGET);
@@ -42,26 +42,26 @@ impl<'a> Hooks<'a> {
     }
 
     /// Whether this pod has a HookRun for its removal.
-    pub fn has_removal_run(&self, pod: &Pod) -> bool {
+    pub(crate) fn has_removal_run(&self, pod: &Pod) -> bool {
         let runs = self.runs.get(&(HookPoint::PreDelete, pod.uid()));
         runs.into_iter().flatten().any(|run| run.is_for_removal())
     }
 
     /// Whether this pod's hook was successful for the intent's target, and the success is still valid.
-    pub fn has_passed(&self, pod: &Pod, intent: &Intent) -> bool {
+    pub(crate) fn has_passed(&self, pod: &Pod, intent: &Intent) -> bool {
         self.run_for(pod, intent).is_some_and(|run| {
             run.phase() == HookPhase::Successful && self.is_fresh(run, intent.at)
         })
     }
 
     /// Until when the success of this pod's hook is valid.
-    pub fn valid_until(&self, pod: &Pod, intent: &Intent) -> Option<Timestamp> {
+    pub(crate) fn valid_until(&self, pod: &Pod, intent: &Intent) -> Option<Timestamp> {
         let status = self.run_for(pod, intent)?.status.as_ref()?;
         status.finished_at.as_ref()?.0.checked_add(SUCCESS_VALIDITY).ok()
     }
 
     /// Whether this pod's hook has refused its removal, and is not to be run again now.
-    pub fn has_refused_removal(&self, pod: &Pod) -> bool {
+    pub(crate) fn has_refused_removal(&self, pod: &Pod) -> bool {
         let intent = Intent::removal(self.world.now);
         let run = self
             .run_for(pod, &intent)
@@ -73,7 +73,7 @@ impl<'a> Hooks<'a> {
     }
 
     /// When the run of this pod's removal hook refused the removal; None if it did not, or there is no run.
-    pub fn refused_at(&self, pod: &Pod) -> Option<Timestamp> {
+    pub(crate) fn refused_at(&self, pod: &Pod) -> Option<Timestamp> {
         let run = self.run_for(pod, &Intent::removal(self.world.now))?;
         let has_refused = run.phase().is_completed() && run.phase() != HookPhase::Successful;
         let finished = run.status.as_ref()?.finished_at.as_ref()?;

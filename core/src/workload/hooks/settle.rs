@@ -23,7 +23,7 @@ const MAX_STARTS: usize = 500;
 const MAX_STARTED_BYTES: usize = 2 << 20;
 
 /// What a plan does about the hooks of pods.
-pub struct Settled<'a> {
+pub(crate) struct Settled<'a> {
     /// Starts hooks, deletes runs that nothing needs, and marks pods.
     pub writes: Vec<Write>,
     /// What the status shows.
@@ -32,7 +32,7 @@ pub struct Settled<'a> {
 
 /// The hooks that pods wait for.
 #[derive(Default)]
-pub struct Awaited<'a> {
+pub(crate) struct Awaited<'a> {
     /// Pods whose hook did not end Successful, by point.
     pub blocked: BTreeMap<HookPoint, Vec<PodHookCondition>>,
     /// When the first hook of a point that did not end Successful is run again without a user.
@@ -64,7 +64,7 @@ enum Started {
 
 /// A pod whose hook was not successful and is run again only when a user asks for it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Refused {
+pub(crate) struct Refused {
     /// When the hook started.
     pub since: Timestamp,
     /// The pod, and how the hook ended.
@@ -72,7 +72,7 @@ pub struct Refused {
 }
 
 /// A pod whose hook is running.
-pub struct RunningHook<'a> {
+pub(crate) struct RunningHook<'a> {
     /// The pod's name.
     pub pod: &'a str,
     /// When the hook was created.
@@ -82,7 +82,7 @@ pub struct RunningHook<'a> {
 }
 
 /// A guarded pod that waits for its PreDelete hook.
-pub struct Waiting<'a> {
+pub(crate) struct Waiting<'a> {
     /// The pod.
     pub pod: &'a Pod,
     /// Why it waits.
@@ -93,7 +93,7 @@ pub struct Waiting<'a> {
 
 impl Awaited<'_> {
     /// Since when this pod waits for its deletion, as decided by this plan.
-    pub fn waiting_since(&self, pod: &Pod) -> Option<Timestamp> {
+    pub(crate) fn waiting_since(&self, pod: &Pod) -> Option<Timestamp> {
         self.marked.get(&pod.uid()).and_then(|mark| mark.since)
     }
 }
@@ -101,7 +101,7 @@ impl Awaited<'_> {
 impl<'a> Hooks<'a> {
     /// What the plan does for these needs: starts hooks, deletes HookRuns that nothing needs anymore or whose pods no
     /// longer exist or are Terminating, and adds and removes the annotation game-pod-deleting.
-    pub fn settle(&self, needs: Needs<'a>, pods: &[&'a Pod]) -> Settled<'a> {
+    pub(crate) fn settle(&self, needs: Needs<'a>, pods: &[&'a Pod]) -> Settled<'a> {
         let mut awaited = Awaited { wake: self.next_given_up(pods), ..Awaited::default() };
         let (mut writes, mut kept) = (Vec::new(), HashSet::new());
         for Need { pod, point, run, mut mark, mut wait, deadline } in needs.0 {

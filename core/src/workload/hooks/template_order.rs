@@ -13,7 +13,7 @@ use crate::workload::spec::Workload;
 use crate::workload::world::World;
 
 /// The order of the templates of a workload's revisions.
-pub struct TemplateOrder<'a> {
+pub(super) struct TemplateOrder<'a> {
     workload: &'a Workload<'a>,
     world: &'a World,
     /// The names of the containers in each revision's template; read when the first pod needs them.
@@ -22,13 +22,13 @@ pub struct TemplateOrder<'a> {
 
 impl<'a> TemplateOrder<'a> {
     /// The order for the pods of a workload.
-    pub fn new(workload: &'a Workload<'a>, world: &'a World) -> Self {
+    pub(super) fn new(workload: &'a Workload<'a>, world: &'a World) -> Self {
         Self { workload, world, by_revision: OnceCell::new() }
     }
 
     /// The pod's containers: those of its template in the template's order, then the others in the pod's. The current
     /// template counts for a pod whose revision is unknown.
-    pub fn of<'p>(&self, pod: &'p Pod) -> Vec<&'p Container> {
+    pub(super) fn of<'p>(&self, pod: &'p Pod) -> Vec<&'p Container> {
         let by_revision = self.by_revision.get_or_init(|| {
             let revisions = self.world.revisions.iter();
             revisions.map(|it| (it.name(), names(it.template.read()))).collect()

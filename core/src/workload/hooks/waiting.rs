@@ -34,7 +34,7 @@ impl Hooks<'_> {
     }
 
     /// Whether this guarded pod has waited for its deletion until now.
-    pub fn has_waited(&self, pod: &Pod) -> bool {
+    pub(crate) fn has_waited(&self, pod: &Pod) -> bool {
         self.workload.guarded.is_some() && self.waited_since(pod).is_some()
     }
 
@@ -55,7 +55,7 @@ impl Hooks<'_> {
     }
 
     /// Whether this is a guarded pod on a lost node.
-    pub fn is_on_lost_node(&self, pod: &Pod) -> bool {
+    pub(crate) fn is_on_lost_node(&self, pod: &Pod) -> bool {
         let given_up_at = lost_node::given_up_at(self.workload, self.world, pod);
         given_up_at.is_some_and(|at| at <= self.world.now)
     }

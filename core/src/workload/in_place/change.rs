@@ -11,7 +11,7 @@ use crate::revision::{canonical, pull_policy};
 
 /// A change that can be made in place.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct InPlaceChange {
+pub(crate) struct InPlaceChange {
     /// Containers with a new image: (name, image).
     pub images: Vec<(String, String)>,
     /// Labels to set, or (None) to remove.
@@ -29,7 +29,7 @@ pub struct InPlaceChange {
 
 /// An update of a SidecarSet's containers. In the pod of a workload, the token in the pod's mark permits it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct MarkChange {
+pub(crate) struct MarkChange {
     /// The set's name.
     pub set: String,
     /// The pod's mark as it was observed. It is a precondition of the change.
@@ -41,7 +41,7 @@ pub struct MarkChange {
 /// Why a change cannot be made in place.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("spec.template{}{path} {why}", if path.is_empty() { "" } else { "." })]
-pub struct NotInPlace {
+pub(crate) struct NotInPlace {
     /// The field, below spec.template.
     pub path: String,
     /// What is wrong with it.
@@ -49,7 +49,7 @@ pub struct NotInPlace {
 }
 
 /// What changes from one template to another.
-pub fn change_between(from: &Value, to: &Value) -> Result<InPlaceChange, NotInPlace> {
+pub(crate) fn change_between(from: &Value, to: &Value) -> Result<InPlaceChange, NotInPlace> {
     let (mut old, mut new) = (canonical(from), canonical(to));
     drop_same_pull_policies(&mut old, &mut new);
     if let Some(path) = first_difference(&fixed_part(&old), &fixed_part(&new), "") {

@@ -16,7 +16,7 @@ use crate::observed::{
 
 /// The progress of a change.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Completion {
+pub(crate) enum Completion {
     /// Every change has taken effect, and its container is ready.
     Done,
     /// Not complete. It is checked again at this time, even if the pod does not change until then.
@@ -32,7 +32,7 @@ const SETTLING_TIME: SignedDuration = SignedDuration::from_secs(10);
 const SETTLING_TIME_SUPERSEDED: SignedDuration = SignedDuration::from_mins(5);
 
 /// The progress of a pod's recorded change.
-pub fn completion(pod: &Pod, record: &InPlaceRecord, now: Timestamp) -> Completion {
+pub(crate) fn completion(pod: &Pod, record: &InPlaceRecord, now: Timestamp) -> Completion {
     // A resize that another client requested does not concern this change.
     let resizes = record.containers.values().any(|it| it.resources.is_some());
     if resizes && let Resize::Deferred(message) | Resize::Infeasible(message) = &pod.resize {
@@ -72,7 +72,7 @@ pub fn completion(pod: &Pod, record: &InPlaceRecord, now: Timestamp) -> Completi
 /// The container that was restarted and is assumed to run its new image from a later time on, and that time: the last
 /// one, if there are several. None if the change waits for something else. The containers whose turn comes later do not
 /// matter, unlike in [`completion`].
-pub fn assumed_later<'a>(
+pub(crate) fn assumed_later<'a>(
     pod: &'a Pod,
     record: &InPlaceRecord,
     now: Timestamp,
@@ -99,12 +99,12 @@ pub fn assumed_later<'a>(
 }
 
 /// Whether the kubelet has observed the newest spec. This is assumed if the kubelet does not report it.
-pub fn is_observed(pod: &Pod) -> bool {
+pub(super) fn is_observed(pod: &Pod) -> bool {
     pod.observed_generation == 0 || pod.observed_generation == pod.generation
 }
 
 /// Whether a container runs the image of its spec.
-pub enum RunsNewImage {
+pub(super) enum RunsNewImage {
     /// It runs that image.
     Yes,
     /// It runs a different image, or this is unknown.
@@ -114,7 +114,7 @@ pub enum RunsNewImage {
 }
 
 /// Whether a container that was changed runs the image of its spec, according to a status for the newest generation.
-pub fn runs_new_image(
+pub(super) fn runs_new_image(
     pod: &Pod,
     record: &InPlaceRecord,
     index: usize,
@@ -194,7 +194,7 @@ fn old_container_runs(change: &ContainerChange) -> Runs {
 }
 
 /// Whether a container runs the wanted image, as far as names and digests show.
-pub fn same_image(wanted: &str, status: &ContainerStatus) -> bool {
+pub(crate) fn same_image(wanted: &str, status: &ContainerStatus) -> bool {
     match wanted.split_once('@') {
         Some((_, digest)) => status.image_id.ends_with(digest),
         None => same_name(wanted, &status.image),

@@ -20,7 +20,7 @@ use crate::write::Write;
 
 /// What the pods of a revision show about hot patches.
 #[derive(Debug, Default)]
-pub struct Proof<'a> {
+pub(crate) struct Proof<'a> {
     /// A pod of which a container was restarted.
     restarted: Option<&'a Pod>,
     /// Pods that do not report the new image yet.
@@ -44,13 +44,13 @@ enum Shown {
 }
 
 /// Whether this pod's status has yet to show its hot patch.
-pub fn is_in_progress(pod: &Pod) -> bool {
+pub(crate) fn is_in_progress(pod: &Pod) -> bool {
     record(pod).is_some() && matches!(shown(pod), Shown::Nothing)
 }
 
 impl<'a> Proof<'a> {
     /// What these pods show about hot patches to this revision.
-    pub fn of(pods: &[&'a Pod], revision: RevisionName) -> Self {
+    pub(crate) fn of(pods: &[&'a Pod], revision: RevisionName) -> Self {
         let mut proof = Self::default();
         let patched = |pod: &&Pod| pod.revision() == revision && record(pod).is_some();
         for pod in pods.iter().copied().filter(patched) {
@@ -76,7 +76,7 @@ impl<'a> Proof<'a> {
     }
 
     /// Why no pod is patched now; None if this one may be.
-    pub fn refusal(&self, pod: &Pod, now: Timestamp) -> Option<Decision> {
+    pub(crate) fn refusal(&self, pod: &Pod, now: Timestamp) -> Option<Decision> {
         if let Some(blocked) = self.restart() {
             return Some(Decision::Blocked(blocked));
         }
@@ -91,7 +91,7 @@ impl<'a> Proof<'a> {
     }
 
     /// This pod is patched.
-    pub fn begin(&mut self, pod: &Pod) {
+    pub(crate) fn begin(&mut self, pod: &Pod) {
         self.begun |= may_have_players(pod) && !self.is_proven(pod);
     }
 
@@ -101,7 +101,7 @@ impl<'a> Proof<'a> {
 
     /// What users are told about patches that were made, even if there is no other pod to patch. Records which ones
     /// have worked. A restart by a revert needs no answer: it was the revert that users were told to make.
-    pub fn report(&self, now: Timestamp, is_revert: bool) -> Decided {
+    pub(crate) fn report(&self, now: Timestamp, is_revert: bool) -> Decided {
         let worked = self.shown.iter().filter_map(|pod| {
             // A newer patch has a newer record.
             Some(Decision::Do(Write::finish_in_place(PodRef::unchanged(pod), record(pod)?)))

@@ -2,7 +2,7 @@
 
 mod change;
 mod completion;
-pub mod hot_patch;
+pub(super) mod hot_patch;
 mod other_pods;
 mod qos;
 mod restore;
@@ -10,11 +10,12 @@ mod state;
 mod turns;
 mod unfinished;
 
-pub use change::{InPlaceChange, MarkChange, NotInPlace, change_between};
-pub use completion::{Completion, assumed_later, completion, same_image};
+pub(super) use change::{InPlaceChange, MarkChange, NotInPlace, change_between};
+pub(super) use completion::{Completion, assumed_later, completion, same_image};
 pub use other_pods::{has_sidecars, progress_in_other_pod, record_of_other_pod};
-pub use qos::why_class_would_change;
-pub use restore::patch_back;
-pub use state::{Patching, changing, is_in_progress, is_patched, patch_of};
-pub use turns::{is_restarted, next_turn};
-pub use unfinished::{is_at, is_unfinished, with_missing_parts};
+pub(super) use qos::why_class_would_change;
+pub(super) use restore::patch_back;
+pub use state::changing;
+pub(super) use state::{Patching, is_in_progress, is_patched, patch_of};
+pub(super) use turns::{is_restarted, next_turn};
+pub(super) use unfinished::{is_at, is_unfinished, with_missing_parts};

@@ -8,7 +8,10 @@ use super::NotInPlace;
 use crate::observed::{Container, Pod, Qos, QosClass, is_guaranteed};
 
 /// Why a pod cannot get these resources, by container, because its class would change; None if it would not.
-pub fn why_class_would_change(pod: &Pod, resources: &[(String, Value)]) -> Option<NotInPlace> {
+pub(crate) fn why_class_would_change(
+    pod: &Pod,
+    resources: &[(String, Value)],
+) -> Option<NotInPlace> {
     // Most changes are none of resources, and each plan asks for each pod.
     let Qos { class, init_guaranteed } = pod.qos.filter(|_| !resources.is_empty())?;
     let after: Vec<Value> = pod.containers.iter().map(|it| resized(it, resources)).collect();

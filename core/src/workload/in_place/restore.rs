@@ -12,7 +12,7 @@ use crate::write::InPlacePatch;
 
 /// The patch that takes a pod back to the revision that it was at before its update. `current` and `previous` are the
 /// templates of the two revisions. None if the way back is not possible in place.
-pub fn patch_back(
+pub(crate) fn patch_back(
     begun: Begun,
     current: &Value,
     previous: &Value,

@@ -16,12 +16,12 @@ use crate::sidecar_set::Changing;
 use crate::write::InPlacePatch;
 
 /// Whether a pod is being updated in place: from when its gate is closed until it is open again.
-pub fn is_in_progress(pod: &Pod) -> bool {
+pub(crate) fn is_in_progress(pod: &Pod) -> bool {
     in_place_state(pod) != InPlaceState::Idle
 }
 
 /// Whether a pod was changed, and its update is not yet complete.
-pub fn is_patched(pod: &Pod) -> bool {
+pub(crate) fn is_patched(pod: &Pod) -> bool {
     matches!(in_place_state(pod), InPlaceState::Patched(_))
 }
 
@@ -39,7 +39,7 @@ pub fn changing(pod: &Pod, set: &str) -> Changing {
 
 /// How containers get a new image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Patching {
+pub(crate) enum Patching {
     /// They are restarted, in this order.
     InPlace(ContainerOrder),
     /// They get it while they keep running.
@@ -55,7 +55,7 @@ fn keep_for_guard((key, value): &mut (String, Option<String>)) {
 }
 
 /// The patch that updates a pod to a revision, except for the images of containers whose turn comes later.
-pub fn patch_of(
+pub(crate) fn patch_of(
     pod: &Pod,
     revision: RevisionName,
     change: &InPlaceChange,

@@ -19,10 +19,10 @@ use crate::workload::decision::Decision;
 use crate::write::{ImageChange, InPlacePatch, Write};
 
 /// The records of changed containers, by name.
-pub type Changes = BTreeMap<String, Box<ContainerChange>>;
+pub(super) type Changes = BTreeMap<String, Box<ContainerChange>>;
 
 /// The turns that one patch takes.
-pub struct Taken {
+pub(super) struct Taken {
     /// The images that the patch sets.
     pub images: Vec<ImageChange>,
     /// The pod to change. Its resource version is set if an image may only be changed while an earlier container is
@@ -35,7 +35,7 @@ pub struct Taken {
 /// Sets the images of the containers whose turn it is: native sidecars come first, as when a kubelet starts a pod,
 /// then the others in the order of the template. If a container is to get yet another image, no other container waits
 /// for its current one.
-pub fn take_turns(
+pub(super) fn take_turns(
     pod: &Pod,
     record: Option<&InPlaceRecord>,
     changes: &mut Changes,
@@ -96,7 +96,7 @@ pub fn take_turns(
 }
 
 /// Whether the update that the record is about restarts a container: whether it gets, or has got, a new image.
-pub fn is_restarted(container: &Container, change: &ContainerChange) -> bool {
+pub(crate) fn is_restarted(container: &Container, change: &ContainerChange) -> bool {
     matches!(change.turn, Turn::Next(_)) || has_new_image(container, change)
 }
 
@@ -124,7 +124,7 @@ fn passes(
 }
 
 /// The next action for the containers of a changed pod that wait for their turn; None if no container waits.
-pub fn next_turn(begun: Begun, order: ContainerOrder, now: Timestamp) -> Option<Decision> {
+pub(crate) fn next_turn(begun: Begun, order: ContainerOrder, now: Timestamp) -> Option<Decision> {
     let (pod, record) = (begun.pod(), begun.record());
     let mut changes = record.containers.values();
     if !changes.any(|change| matches!(change.turn, Turn::Next(_))) {

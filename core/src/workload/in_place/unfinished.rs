@@ -11,17 +11,21 @@ use super::{InPlaceChange, is_patched};
 use crate::observed::{Pod, RevisionName, Turn};
 
 /// Whether a pod is at a revision, or being updated to it.
-pub fn is_at(pod: &Pod, revision: RevisionName) -> bool {
+pub(crate) fn is_at(pod: &Pod, revision: RevisionName) -> bool {
     pod.revision() == revision && !is_unfinished(pod)
 }
 
 /// Whether a pod lacks parts of the revision that its label names, and no update in progress adds them.
-pub fn is_unfinished(pod: &Pod) -> bool {
+pub(crate) fn is_unfinished(pod: &Pod) -> bool {
     pod.postponed.is_some() || interrupted(pod).next().is_some()
 }
 
 /// Adds the parts that a pod lacks to `change`, which leads from the revision that the pod's label names to `template`.
-pub fn with_missing_parts(pod: &Pod, change: &InPlaceChange, template: &Value) -> InPlaceChange {
+pub(crate) fn with_missing_parts(
+    pod: &Pod,
+    change: &InPlaceChange,
+    template: &Value,
+) -> InPlaceChange {
     let mut change = change.clone();
     let postponed = pod.postponed.iter().flat_map(|images| images.iter());
     for (name, image) in postponed.chain(interrupted(pod)) {

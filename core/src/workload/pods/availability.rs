@@ -11,7 +11,7 @@ const PROOF: SignedDuration = SignedDuration::from_secs(3);
 
 /// When the containers of a pod have run for long enough to show that its build works; None if they have. A container
 /// of which it is not known when it started has.
-pub fn proven_at(pod: &Pod, now: Timestamp) -> Option<Timestamp> {
+pub(crate) fn proven_at(pod: &Pod, now: Timestamp) -> Option<Timestamp> {
     let statuses = pod.containers.iter().filter_map(|it| it.status.as_ref());
     // A node's clock may be ahead.
     let started = statuses.filter_map(|it| it.started_at).filter(|at| *at <= now).max()?;
@@ -20,7 +20,7 @@ pub fn proven_at(pod: &Pod, now: Timestamp) -> Option<Timestamp> {
 
 /// Whether a pod is available: it has been ready for minReadySeconds, it is not being changed, and none of its
 /// containers has ended soon after its start and has not run for long since then.
-pub fn is_available(pod: &Pod, workload: &Workload, now: Timestamp) -> bool {
+pub(crate) fn is_available(pod: &Pod, workload: &Workload, now: Timestamp) -> bool {
     available_at(pod, workload).is_some_and(|at| at <= now)
 }
 
@@ -28,7 +28,7 @@ pub fn is_available(pod: &Pod, workload: &Workload, now: Timestamp) -> bool {
 /// not run.
 /// Without minReadySeconds, a ready pod is available whatever the operator's clock says: the kubelet dates the pod's
 /// readiness by its own clock, which may be ahead.
-pub fn available_at(pod: &Pod, workload: &Workload) -> Option<Timestamp> {
+pub(crate) fn available_at(pod: &Pod, workload: &Workload) -> Option<Timestamp> {
     if pod.terminating
         || is_in_progress(pod)
         || hot_patch::is_in_progress(pod)

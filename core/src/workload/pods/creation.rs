@@ -20,14 +20,14 @@ const MAX_CREATIONS: usize = 1_000;
 const MAX_CREATED_BYTES: usize = 2 << 20;
 
 /// The maximum number of pods that one plan for this workload creates.
-pub fn max_creations(workload: &Workload) -> usize {
+pub(crate) fn max_creations(workload: &Workload) -> usize {
     MAX_CREATIONS.min(MAX_CREATED_BYTES / workload.template_bytes.max(1)).max(1)
 }
 
 /// Names for new pods, as a function of the observed pods (invariant 10). If two operators, or one before and after a
 /// crash, ever plan from the same observations, they try to create pods of the same names, and the API server refuses
 /// to create them twice.
-pub struct PodNames<'a> {
+pub(crate) struct PodNames<'a> {
     workload: &'a Workload<'a>,
     world: &'a World,
     /// Names of existing pods, and of other objects.
@@ -44,7 +44,7 @@ pub struct PodNames<'a> {
 
 impl<'a> PodNames<'a> {
     /// Names that neither existing pods nor other objects have.
-    pub fn new(workload: &'a Workload<'a>, world: &'a World) -> Self {
+    pub(crate) fn new(workload: &'a Workload<'a>, world: &'a World) -> Self {
         let pods = world.pods.iter().map(|pod| pod.name.as_str());
         let versions = world.pods.iter().map(|pod| pod.resource_version);
         Self {
@@ -73,7 +73,7 @@ impl<'a> PodNames<'a> {
     }
 
     /// A new pod of a revision, with its index if it gets one.
-    pub fn new_pod(&mut self, revision: &Revision, index: Option<u32>) -> NewPod {
+    pub(crate) fn new_pod(&mut self, revision: &Revision, index: Option<u32>) -> NewPod {
         let id = self.next_instance();
         let name = format!("{}-{id}", self.workload.name);
         let (workload, world) = (self.workload, self.world);
@@ -107,7 +107,7 @@ fn new_pod(name: String, revision: &Revision, pod: &Value) -> NewPod {
 }
 
 /// A new pod with this ordinal.
-pub fn pod_with_ordinal(
+pub(crate) fn pod_with_ordinal(
     workload: &Workload,
     world: &World,
     ordinal: i64,
@@ -124,7 +124,7 @@ pub fn pod_with_ordinal(
 }
 
 /// A pod for a dry run; it is not stored.
-pub fn dry_run_pod(workload: &Workload, world: &World, revision: &Revision) -> Value {
+pub(crate) fn dry_run_pod(workload: &Workload, world: &World, revision: &Revision) -> Value {
     let name = format!("{}-dry-run", workload.name);
     let template = revision.template.parse();
     let mut pod = pod_of(workload, world, &revision.name, &template, &name);

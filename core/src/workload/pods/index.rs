@@ -17,7 +17,7 @@ use crate::workload::spec::Workload;
 use crate::workload::world::World;
 
 /// The indexes of new pods.
-pub struct Indexes<'a> {
+pub(crate) struct Indexes<'a> {
     range: Result<Option<IndexRange>, Blocked>,
     world: &'a World,
     /// The indexes of existing pods.
@@ -27,7 +27,7 @@ pub struct Indexes<'a> {
 }
 
 /// Why a pod does not get an index.
-pub enum NoIndex {
+pub(crate) enum NoIndex {
     /// It gets one once pods that are being deleted no longer exist.
     Awaited(Blocked),
     /// It gets none until a user changes something.
@@ -36,7 +36,7 @@ pub enum NoIndex {
 
 impl<'a> Indexes<'a> {
     /// The indexes that no pod has.
-    pub fn new(workload: &Workload, world: &'a World) -> Self {
+    pub(crate) fn new(workload: &Workload, world: &'a World) -> Self {
         let range = match why_invalid(workload) {
             Some(blocked) => Err(blocked),
             None => Ok(workload.indexes.clone().unwrap_or_default()),
@@ -52,7 +52,7 @@ impl<'a> Indexes<'a> {
     ///
     /// # Errors
     /// If no index is free, so the pod cannot be created now.
-    pub fn take(&mut self) -> Result<Option<u32>, NoIndex> {
+    pub(crate) fn take(&mut self) -> Result<Option<u32>, NoIndex> {
         let Some(range) = self.range.clone().map_err(NoIndex::Blocked)? else {
             return Ok(None);
         };
@@ -94,7 +94,7 @@ fn pods_whose_index_counts(world: &World) -> impl Iterator<Item = &Pod> {
 }
 
 /// Why no pod may be created or recreated while the range is invalid.
-pub fn why_invalid(workload: &Workload) -> Option<Blocked> {
+pub(crate) fn why_invalid(workload: &Workload) -> Option<Blocked> {
     let why = workload.indexes.as_ref().err()?;
     Some(Blocked {
         reason: Reason::PodIndexInvalid,
@@ -105,7 +105,7 @@ pub fn why_invalid(workload: &Workload) -> Option<Blocked> {
 }
 
 /// Gives a pod its index, in an annotation and in the environment of all its containers.
-pub fn set(index: u32, pod: &mut Value) {
+pub(crate) fn set(index: u32, pod: &mut Value) {
     pod["metadata"]["annotations"][INDEX_ID] = json!(index.to_string());
     for list in ["initContainers", "containers"] {
         let containers = pod["spec"].get_mut(list).and_then(Value::as_array_mut);

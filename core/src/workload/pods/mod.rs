@@ -1,8 +1,8 @@
 //! Which pods belong to the workload.
 
-pub mod availability;
-pub mod creation;
-pub mod index;
+pub(super) mod availability;
+pub(super) mod creation;
+pub(super) mod index;
 
 use crate::observed::Pod;
 use crate::workload::spec::Workload;
@@ -10,7 +10,7 @@ use crate::workload::world::World;
 use crate::write::Write;
 
 /// The pods of a workload.
-pub struct OwnPods<'a> {
+pub(super) struct OwnPods<'a> {
     /// Pods that it controls.
     pub pods: Vec<&'a Pod>,
     /// Adopts orphans that it selects, and releases pods that it no longer selects.
@@ -19,7 +19,7 @@ pub struct OwnPods<'a> {
 
 /// Finds the pods that the workload controls, and adopts or releases others. An orphan that has ended is adopted only
 /// if its name contains an ordinal, because then it must be replaced.
-pub fn own_pods<'a>(workload: &Workload, world: &'a World) -> OwnPods<'a> {
+pub(super) fn own_pods<'a>(workload: &Workload, world: &'a World) -> OwnPods<'a> {
     let (mut pods, mut writes) = (Vec::new(), Vec::new());
     for pod in world.pods.iter().map(AsRef::as_ref) {
         let is_member = workload.is_member(pod);
@@ -44,7 +44,7 @@ fn should_adopt(workload: &Workload, orphan: &Pod) -> bool {
 }
 
 /// The pods that have not ended and are not Terminating.
-pub fn active<'a>(own: &[&'a Pod]) -> Vec<&'a Pod> {
+pub(super) fn active<'a>(own: &[&'a Pod]) -> Vec<&'a Pod> {
     let is_active = |pod: &&&Pod| !pod.terminating && !pod.ended();
     own.iter().filter(is_active).copied().collect()
 }

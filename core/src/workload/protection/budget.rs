@@ -12,7 +12,7 @@ use crate::write::Budget;
 /// any number of pods. It does not use maxUnavailable 0, because that would allow the eviction of any one pod while a
 /// pod waits to be scaled in. The policy is IfHealthyBudget, because a pod that is not ready may be full of players.
 /// The budget has no owner, because a foreground deletion of the owner would delete the budget immediately.
-pub fn budget(workload: &Workload) -> Budget {
+pub(super) fn budget(workload: &Workload) -> Budget {
     let Workload { namespace, name, uid, .. } = workload;
     let name = budget_name(name, uid);
     let budget = json!({

@@ -15,10 +15,11 @@ mod players;
 mod status;
 mod vacated;
 
-pub use node_going::{delays_removal, is_request_outdated, move_off_nodes};
+pub use node_going::delays_removal;
+pub(super) use node_going::{is_request_outdated, move_off_nodes};
 pub use players::{EndedMatch, Ending, ended_in_spite_of_the_guard};
-pub use status::{status, verdict};
-pub use vacated::Vacated;
+pub(super) use status::{status, verdict};
+pub(super) use vacated::Vacated;
 
 use jiff::Timestamp;
 
@@ -35,7 +36,7 @@ const MAX_KEPT_BYTES: usize = 64 << 10;
 
 /// The part of a plan that guards the pods of a workload.
 #[derive(Debug, Default)]
-pub struct Guarding {
+pub(super) struct Guarding {
     /// A change of the workload's finalizers and annotations.
     pub patch: Option<WorkloadPatch>,
     /// Labels and budget.
@@ -45,7 +46,7 @@ pub struct Guarding {
 }
 
 /// The next step of setting up the guard of a workload's pods, or of taking it down.
-pub fn protect(workload: &Workload, world: &World, own: &[&Pod]) -> Guarding {
+pub(super) fn protect(workload: &Workload, world: &World, own: &[&Pod]) -> Guarding {
     if should_guard(workload, own) {
         set_up(workload, world, own)
     } else {
@@ -78,7 +79,7 @@ fn set_up(workload: &Workload, world: &World, own: &[&Pod]) -> Guarding {
 
 /// Creates the budget, or restores it if another client may have changed it, and checks again whether the guard is in
 /// force.
-pub fn keep_in_force(workload: &Workload, world: &World) -> Guarding {
+pub(super) fn keep_in_force(workload: &Workload, world: &World) -> Guarding {
     let due = world.memory.guard.as_ref().map(GuardState::due);
     if let Some(due) = due.filter(|due| *due > world.now) {
         return Guarding { wake: Some(due), ..Guarding::default() };
@@ -94,7 +95,7 @@ pub fn keep_in_force(workload: &Workload, world: &World) -> Guarding {
 }
 
 /// Removes the labels, then deletes the budget, then removes the finalizer.
-pub fn take_down(workload: &Workload, world: &World, own: &[&Pod]) -> Guarding {
+pub(super) fn take_down(workload: &Workload, world: &World, own: &[&Pod]) -> Guarding {
     let pods = world.pods.iter().map(AsRef::as_ref);
     let orphans = pods.filter(|pod| pod.controller.is_none() && workload.guards(pod));
     let own = own.iter().copied();

@@ -12,7 +12,7 @@ use crate::workload::world::World;
 use crate::write::Write;
 
 /// Requests the replacement of pods whose node is going to be removed, and withdraws outdated requests.
-pub fn move_off_nodes(workload: &Workload, world: &World, own: &[&Pod]) -> Vec<Write> {
+pub(crate) fn move_off_nodes(workload: &Workload, world: &World, own: &[&Pod]) -> Vec<Write> {
     let living = own.iter().filter(|pod| !pod.terminating && !pod.ended());
     let changes = living.filter_map(|pod| {
         let requested = match pod.move_requested {
@@ -26,7 +26,7 @@ pub fn move_off_nodes(workload: &Workload, world: &World, own: &[&Pod]) -> Vec<W
 }
 
 /// Whether the operator has requested the replacement of a pod whose node stays after all.
-pub fn is_request_outdated(workload: &Workload, world: &World, pod: &Pod) -> bool {
+pub(crate) fn is_request_outdated(workload: &Workload, world: &World, pod: &Pod) -> bool {
     pod.move_requested == Some(MoveRequest::NodeGoing) && !should_leave(workload, world, pod)
 }
 

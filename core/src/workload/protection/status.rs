@@ -15,7 +15,7 @@ use crate::write::Attempt;
 
 /// Whether the pods of a workload are guarded, as in the condition Guarded.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Verdict {
+pub(crate) struct Verdict {
     /// The status of the condition.
     pub holds: bool,
     /// The reason of the condition.
@@ -25,7 +25,7 @@ pub struct Verdict {
 }
 
 /// Whether the pods of a workload are guarded; None if they should not be, and nothing of a guard is left.
-pub fn verdict(workload: &Workload, world: &World, own: &[&Pod]) -> Option<Verdict> {
+pub(crate) fn verdict(workload: &Workload, world: &World, own: &[&Pod]) -> Option<Verdict> {
     let problem = problem(workload, world);
     if problem.is_some() {
         return problem;
@@ -129,7 +129,11 @@ fn count_guarded(workload: &Workload, own: &[&Pod]) -> usize {
 }
 
 /// What the status shows about the guard; None if pods are not guarded.
-pub fn status(workload: &Workload, awaited: &Awaited, own: &[&Pod]) -> Option<ProtectionStatus> {
+pub(crate) fn status(
+    workload: &Workload,
+    awaited: &Awaited,
+    own: &[&Pod],
+) -> Option<ProtectionStatus> {
     workload.guarded?;
     let mut waiting: Vec<WaitingPod> = awaited
         .waiting

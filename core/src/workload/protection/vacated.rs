@@ -22,11 +22,11 @@ const FREE_FOR: SignedDuration = SignedDuration::from_secs(10);
 
 /// Names that stay free, and since when.
 #[derive(Clone, Debug, Default)]
-pub struct Vacated(BTreeMap<String, Timestamp>);
+pub(crate) struct Vacated(BTreeMap<String, Timestamp>);
 
 impl Vacated {
     /// The names that the last status recorded and that still stay free.
-    pub fn of(workload: &Workload, world: &World) -> Self {
+    pub(crate) fn of(workload: &Workload, world: &World) -> Self {
         let recorded = workload.progress.vacated.iter();
         let recorded = recorded.map(|it| (it.pod_name.clone(), it.since.0));
         let free = recorded.filter(|(_, since)| free_until(*since) > world.now);
@@ -34,7 +34,7 @@ impl Vacated {
     }
 
     /// Adds the names of guarded pods that this plan deletes from nodes that are going to be removed.
-    pub fn add(&mut self, workload: &Workload, world: &World, own: &[&Pod], draft: &Draft) {
+    pub(crate) fn add(&mut self, workload: &Workload, world: &World, own: &[&Pod], draft: &Draft) {
         if world.going_nodes.is_empty() {
             return;
         }
@@ -48,17 +48,17 @@ impl Vacated {
     }
 
     /// Whether a name stays free.
-    pub fn has(&self, name: &str) -> bool {
+    pub(crate) fn has(&self, name: &str) -> bool {
         self.0.contains_key(name)
     }
 
     /// When the next name can be used again.
-    pub fn wake(&self) -> Option<Timestamp> {
+    pub(crate) fn wake(&self) -> Option<Timestamp> {
         self.0.values().copied().map(free_until).min()
     }
 
     /// What the creation of pods waits for.
-    pub fn waits_for(&self) -> Option<Blocked> {
+    pub(crate) fn waits_for(&self) -> Option<Blocked> {
         let (name, since) = self.0.first_key_value()?;
         Some(Blocked {
             reason: Reason::NodeDraining,
@@ -71,7 +71,7 @@ impl Vacated {
     }
 
     /// What the status records.
-    pub fn status(&self) -> Vec<VacatedName> {
+    pub(crate) fn status(&self) -> Vec<VacatedName> {
         let names = self
             .0
             .iter()

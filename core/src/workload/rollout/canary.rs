@@ -50,7 +50,7 @@ pub struct Rollout {
 
 /// The counts of pods that steps depend on. Victims are not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub(crate) struct Counts {
     /// Pods at the update revision.
     pub updated: i64,
     /// Those of them that are available.
@@ -63,7 +63,7 @@ pub struct Counts {
 
 /// The state of a rollout, and the actions that follow from it.
 #[derive(Debug)]
-pub struct Advance {
+pub(crate) struct Advance {
     /// None if the steps start over and HookRuns of an earlier rollout have to be deleted first, so that none of them
     /// is mistaken for one of this rollout.
     pub rollout: Option<Rollout>,
@@ -72,7 +72,7 @@ pub struct Advance {
 }
 
 /// Computes the state of the rollout to `update`. `stable` is None if no revision has worked yet.
-pub fn advance(
+pub(crate) fn advance(
     workload: &Workload,
     world: &World,
     stable: Option<RevisionName>,

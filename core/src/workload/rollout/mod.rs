@@ -1,10 +1,11 @@
 //! How far a rollout may go: canary steps, pauses, promotion.
 
 mod canary;
-pub mod pause;
+pub(super) mod pause;
 mod promotion;
 mod undo;
 
-pub use canary::{Advance, Counts, Rollout, advance};
+pub use canary::Rollout;
+pub(super) use canary::{Advance, Counts, advance};
 pub use pause::OwnPause;
 pub use promotion::Promotion;

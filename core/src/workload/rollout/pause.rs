@@ -49,12 +49,12 @@ impl OwnPause {
 }
 
 /// Pauses: writes the annotation and `paused: true` in one patch.
-pub fn set(pause: &OwnPause) -> WorkloadPatch {
+pub(crate) fn set(pause: &OwnPause) -> WorkloadPatch {
     WorkloadPatch { paused: Some(true), ..write(pause) }
 }
 
 /// Ends a pause whose duration is over: sets `over` in the annotation and `paused: false` in one patch.
-pub fn end(pause: &OwnPause) -> WorkloadPatch {
+pub(crate) fn end(pause: &OwnPause) -> WorkloadPatch {
     WorkloadPatch { paused: Some(false), ..write(&pause.ended()) }
 }
 
@@ -64,16 +64,16 @@ fn write(pause: &OwnPause) -> WorkloadPatch {
 }
 
 /// Removes the annotation and leaves `paused` as it is.
-pub fn remove() -> WorkloadPatch {
+pub(crate) fn remove() -> WorkloadPatch {
     WorkloadPatch::annotation(names::PAUSE_ANNOTATION, None)
 }
 
 /// Ends a pause so that its step begins again.
-pub fn begin_again() -> WorkloadPatch {
+pub(crate) fn begin_again() -> WorkloadPatch {
     WorkloadPatch { paused: Some(false), ..remove() }
 }
 
 /// Ends the pause of another rollout. If its duration was over, `paused` belongs to the user and stays.
-pub fn lift(workload: &Workload, pause: &OwnPause) -> WorkloadPatch {
+pub(crate) fn lift(workload: &Workload, pause: &OwnPause) -> WorkloadPatch {
     WorkloadPatch { paused: (workload.paused && !pause.over).then_some(false), ..remove() }
 }

@@ -23,7 +23,7 @@ pub struct Promotion {
 }
 
 /// Whether a user promoted the rollout to `update`, with the current step list.
-pub fn is_promoted(workload: &Workload, update: RevisionName) -> bool {
+pub(super) fn is_promoted(workload: &Workload, update: RevisionName) -> bool {
     let text = workload.annotations.get(names::PROMOTE_ANNOTATION);
     let promotion = text.and_then(|text| AnnotationLimits::SMALL.read(text));
     promotion.is_some_and(|promotion: Promotion| {
@@ -32,7 +32,7 @@ pub fn is_promoted(workload: &Workload, update: RevisionName) -> bool {
 }
 
 /// Removes the annotation, if there is one.
-pub fn forget(workload: &Workload) -> Option<WorkloadPatch> {
+pub(super) fn forget(workload: &Workload) -> Option<WorkloadPatch> {
     let exists = workload.annotations.contains_key(names::PROMOTE_ANNOTATION);
     exists.then(|| WorkloadPatch::annotation(names::PROMOTE_ANNOTATION, None))
 }

@@ -11,7 +11,7 @@ use crate::write::WorkloadPatch;
 
 /// Restores the stable template if the annotation names the revision of this rollout, so that a request never applies to a
 /// later one. Removes the annotation in any case.
-pub fn to_stable(
+pub(super) fn to_stable(
     workload: &Workload,
     world: &World,
     stable: RevisionName,

@@ -16,7 +16,7 @@ use crate::workload::spec::Workload;
 use crate::workload::world::World;
 
 /// The batch that is being created.
-pub struct Batch<'a> {
+pub(crate) struct Batch<'a> {
     /// Whether the initial creation is in progress.
     pub in_progress: bool,
     /// The size of a batch; None if it is not limited.
@@ -30,7 +30,7 @@ pub struct Batch<'a> {
 
 impl<'a> Batch<'a> {
     /// The current batch, computed from the workload's pods and those of them that are to be deleted.
-    pub fn of(
+    pub(crate) fn of(
         workload: &Workload,
         world: &World,
         own: &[&'a Pod],
@@ -51,7 +51,7 @@ impl<'a> Batch<'a> {
     }
 
     /// How many of `wanted` pods may be created now.
-    pub fn room(&self, wanted: usize) -> usize {
+    pub(crate) fn room(&self, wanted: usize) -> usize {
         let Some(size) = self.size else {
             return wanted;
         };
@@ -60,7 +60,7 @@ impl<'a> Batch<'a> {
     }
 
     /// What the creation of further pods waits for.
-    pub fn waits_for(&self) -> Option<Blocked> {
+    pub(crate) fn waits_for(&self) -> Option<Blocked> {
         let (size, unavailable) = (self.size?, self.unavailable);
         let awaited = match (self.oldest, unavailable) {
             (None, _) => String::new(),

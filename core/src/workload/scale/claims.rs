@@ -19,7 +19,7 @@ use crate::workload::world::World;
 use crate::write::{ClaimOwnership, NewClaim, Write};
 
 /// The claims of a workload.
-pub struct Claims<'a> {
+pub(crate) struct Claims<'a> {
     workload: &'a Workload<'a>,
     identity: Identity<'a>,
     templates: Vec<ClaimTemplate<'a>>,
@@ -35,7 +35,7 @@ pub struct Claims<'a> {
 }
 
 /// Whether the claims of an ordinal can be used.
-pub enum Readiness {
+pub(crate) enum Readiness {
     /// All of them can.
     Ready,
     /// Some have yet to be created.
@@ -46,7 +46,11 @@ pub enum Readiness {
 
 impl<'a> Claims<'a> {
     /// The claims of a workload, as observed.
-    pub fn new(workload: &'a Workload<'a>, identity: Identity<'a>, world: &'a World) -> Self {
+    pub(crate) fn new(
+        workload: &'a Workload<'a>,
+        identity: Identity<'a>,
+        world: &'a World,
+    ) -> Self {
         let deleted_with_workload = identity.retention.when_deleted == PvcRetention::Delete;
         Self {
             workload,
@@ -61,7 +65,7 @@ impl<'a> Claims<'a> {
     }
 
     /// Creates the missing claims of an ordinal, and returns whether all can be used.
-    pub fn prepare(&mut self, ordinal: i64) -> Readiness {
+    pub(crate) fn prepare(&mut self, ordinal: i64) -> Readiness {
         let mut readiness = Readiness::Ready;
         for template in &self.templates {
             let name = template.claim_name(ordinal);
@@ -108,7 +112,7 @@ impl<'a> Claims<'a> {
 
     /// Makes a pod the owner of its claims, if the retention policy says so. The pod is cleared for deletion and will
     /// not be replaced. Returns whether it may be deleted: not before it has been observed as the owner of its claims.
-    pub fn transfer(&mut self, permit: &Permit<'a>, ordinal: i64) -> bool {
+    pub(crate) fn transfer(&mut self, permit: &Permit<'a>, ordinal: i64) -> bool {
         let pod = permit.pod();
         if self.identity.retention.when_scaled == PvcRetention::Retain {
             return true;
@@ -139,7 +143,7 @@ impl<'a> Claims<'a> {
 
     /// Returns all writes, including those that set the owners of claims as the retention policy requires. `wanted`
     /// tells whether an ordinal should have a pod.
-    pub fn settle(mut self, own: &[&Pod], wanted: impl Fn(i64) -> bool) -> Vec<Write> {
+    pub(crate) fn settle(mut self, own: &[&Pod], wanted: impl Fn(i64) -> bool) -> Vec<Write> {
         let mut writes = std::mem::take(&mut self.writes);
         if self.world.claims.is_empty() {
             return writes;

@@ -6,14 +6,14 @@ use std::ops::Range;
 
 /// Ordinals of a range that are not reserved.
 #[derive(Clone)]
-pub struct OrdinalRange<'a> {
+pub(crate) struct OrdinalRange<'a> {
     range: Range<i64>,
     reserved: &'a BTreeSet<i64>,
 }
 
 impl<'a> OrdinalRange<'a> {
     /// The first `count` ordinals that are not reserved, counted from `start`.
-    pub fn first(count: i64, start: i64, reserved: &'a BTreeSet<i64>) -> Self {
+    pub(crate) fn first(count: i64, start: i64, reserved: &'a BTreeSet<i64>) -> Self {
         let mut end = start + count;
         for ordinal in reserved.range(start..) {
             if *ordinal >= end {
@@ -25,34 +25,34 @@ impl<'a> OrdinalRange<'a> {
     }
 
     /// The ordinal after the last one.
-    pub fn end(&self) -> i64 {
+    pub(crate) fn end(&self) -> i64 {
         self.range.end
     }
 
     /// The number of ordinals that are not reserved.
-    pub fn len(&self) -> i64 {
+    pub(crate) fn len(&self) -> i64 {
         let Range { start, end } = self.range;
         let reserved = if start < end { self.reserved.range(start..end).count() } else { 0 };
         (end - start).max(0) - reserved as i64
     }
 
     /// Whether an ordinal is in the range and not reserved.
-    pub fn contains(&self, ordinal: i64) -> bool {
+    pub(crate) fn contains(&self, ordinal: i64) -> bool {
         self.range.contains(&ordinal) && !self.reserved.contains(&ordinal)
     }
 
     /// The part of the range below an ordinal.
-    pub fn below(&self, ordinal: i64) -> Self {
+    pub(crate) fn below(&self, ordinal: i64) -> Self {
         Self { range: self.range.start..ordinal.min(self.range.end), reserved: self.reserved }
     }
 
     /// The part of the range from an ordinal on.
-    pub fn starting_at(&self, ordinal: i64) -> Self {
+    pub(crate) fn starting_at(&self, ordinal: i64) -> Self {
         Self { range: ordinal.max(self.range.start)..self.range.end, reserved: self.reserved }
     }
 
     /// All ordinals that are not reserved, lowest first.
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = i64> + use<'a> {
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = i64> + use<'a> {
         let reserved = self.reserved;
         let ordinals = self.range.clone();
         ordinals.filter(move |ordinal| !reserved.contains(ordinal))

@@ -19,7 +19,7 @@ use crate::workload::spec::identity::Identity;
 use crate::workload::world::World;
 
 /// The pods of a workload by their ordinal.
-pub struct Ordinals<'a> {
+pub(crate) struct Ordinals<'a> {
     workload: &'a Workload<'a>,
     world: &'a World,
     identity: Identity<'a>,
@@ -31,7 +31,7 @@ pub struct Ordinals<'a> {
 
 impl<'a> Ordinals<'a> {
     /// Finds the ordinals of these pods.
-    pub fn new(
+    pub(crate) fn new(
         workload: &'a Workload<'a>,
         identity: Identity<'a>,
         world: &'a World,
@@ -50,12 +50,12 @@ impl<'a> Ordinals<'a> {
     }
 
     /// The ordinals that should have a pod, without surge.
-    pub fn regular(&self) -> OrdinalRange<'a> {
+    pub(crate) fn regular(&self) -> OrdinalRange<'a> {
         self.wanted(0)
     }
 
     /// The ordinals that should have a pod, including this many surge pods.
-    pub fn wanted(&self, surge: i64) -> OrdinalRange<'a> {
+    pub(crate) fn wanted(&self, surge: i64) -> OrdinalRange<'a> {
         self.first(self.workload.replicas + surge)
     }
 
@@ -64,12 +64,12 @@ impl<'a> Ordinals<'a> {
     }
 
     /// A pod's ordinal.
-    pub fn ordinal_of(&self, pod: &Pod) -> i64 {
+    pub(crate) fn ordinal_of(&self, pod: &Pod) -> i64 {
         self.workload.ordinal(pod).unwrap_or(self.identity.start)
     }
 
     /// The pods among these that are neither surge pods nor surplus.
-    pub fn regular_of(&self, pods: &[&'a Pod]) -> Vec<&'a Pod> {
+    pub(crate) fn regular_of(&self, pods: &[&'a Pod]) -> Vec<&'a Pod> {
         let regular = self.regular();
         let is_regular = |pod: &&&Pod| regular.contains(self.ordinal_of(pod));
         pods.iter().filter(is_regular).copied().collect()
@@ -77,7 +77,7 @@ impl<'a> Ordinals<'a> {
 
     /// Surge and victims for this state of the rollout. Victims are pods whose ordinal is below or above the wanted
     /// ones, or reserved.
-    pub fn choose(&self, sizing: &Sizing<'a>, rollout: &Rollout) -> Choice<'a> {
+    pub(crate) fn choose(&self, sizing: &Sizing<'a>, rollout: &Rollout) -> Choice<'a> {
         let update = sizing.revisions.update.name();
         let reach = Reach::of(self, rollout);
         let is_old = |pod: &&&Pod| !is_at(pod, update) && reach.covers(self.ordinal_of(pod));
@@ -122,17 +122,42 @@ impl<'a> Ordinals<'a> {
     }
 
     /// Old pods that the rollout reaches, highest first.
-    pub fn to_update(&self, revisions: &Revisions, sizes: &Sizes<'a>) -> ToUpdate<'a> {
+    pub(crate) fn to_update(&self, revisions: &Revisions, sizes: &Sizes<'a>) -> ToUpdate<'a> {
         let update = revisions.update.name();
         let reach = Reach::of(self, &sizes.rollout);
         let is_old = |pod: &&&Pod| !is_at(pod, update) && reach.covers(self.ordinal_of(pod));
         let old: Vec<&Pod> = sizes.kept.iter().filter(is_old).copied().collect();
-        let count = reach.room(self.updated(revisions, sizes)).min(old.len() as i64);
-        ToUpdate { old, count, in_place: count }
+        let room = reach.room(self.updated(revisions, sizes));
+        let count = room.min(old.len() as i64);
+        let last_vacant = self.last_updated_vacancy(&reach, room);
+        let comes_back_old =
+            |pod: &&&Pod| last_vacant.is_some_and(|vacant| self.ordinal_of(pod) < vacant);
+        let not_recreated = old.iter().filter(comes_back_old).map(|pod| pod.uid()).collect();
+        ToUpdate { old, count, in_place: count, not_recreated }
+    }
+
+    /// The lowest ordinal for which a pod is yet to be created at the update revision ([`Self::reached`]), if those that are
+    /// take all the room. A pod below it that is deleted for its update would come back at the stable revision, and be
+    /// deleted again, without end.
+    fn last_updated_vacancy(&self, reach: &Reach, room: i64) -> Option<i64> {
+        reach.held?;
+        let covered = self.regular().starting_at(reach.from);
+        let mut vacant = covered.iter().rev().filter(|ordinal| self.is_vacant(*ordinal));
+        vacant.nth(usize::try_from(room).ok()?.checked_sub(1)?)
+    }
+
+    /// Whether a pod is yet to be created for an ordinal, now or once the old one is gone. A pod that terminates on a lost
+    /// node may never be gone.
+    fn is_vacant(&self, ordinal: i64) -> bool {
+        let Some(pod) = self.pods.get(&ordinal) else {
+            return !self.taken.contains(&ordinal);
+        };
+        let is_lost = pod.node.as_ref().is_some_and(|it| self.world.lost_nodes.contains_key(it));
+        pod.ended() || (pod.terminating && !is_lost)
     }
 
     /// The number of regular pods at the update revision.
-    pub fn updated(&self, revisions: &Revisions, sizes: &Sizes<'a>) -> i64 {
+    pub(crate) fn updated(&self, revisions: &Revisions, sizes: &Sizes<'a>) -> i64 {
         let regular = self.regular_of(&sizes.kept);
         let is_updated = |pod: &&&Pod| is_at(pod, revisions.update.name());
         regular.iter().filter(is_updated).count() as i64
@@ -141,7 +166,7 @@ impl<'a> Ordinals<'a> {
     /// At most `limit` ordinals for which a pod may be created now, lowest first: if there is room for a part of them
     /// only, the lowest ones exist. With OrderedReady, only the lowest ordinal without a pod, once every pod below it is
     /// available.
-    pub fn missing(&self, surge: i64, limit: usize) -> Vec<i64> {
+    pub(crate) fn missing(&self, surge: i64, limit: usize) -> Vec<i64> {
         let is_free = |ordinal: &i64| !self.taken.contains(ordinal);
         let wanted = self.wanted(surge);
         if self.identity.ordered {
@@ -154,7 +179,7 @@ impl<'a> Ordinals<'a> {
 
     /// Those of the lowest free ordinals whose pods are created at the update revision, if `room` more pods may have it:
     /// as for updates, the highest of all free ordinals that the rollout covers.
-    pub fn reached(&self, free: &[i64], reach: &Reach, room: i64) -> HashSet<i64> {
+    pub(crate) fn reached(&self, free: &[i64], reach: &Reach, room: i64) -> HashSet<i64> {
         let covered = self.regular().starting_at(reach.from);
         let taken = self.taken.iter().filter(|it| covered.contains(**it)).count() as i64;
         let below = covered.len().saturating_sub(taken).saturating_sub(room);
@@ -168,7 +193,11 @@ impl<'a> Ordinals<'a> {
     /// longer exists. With Parallel, one victim is kept for each pod that is still to be created, if pods can be
     /// created now (`can_create`), so there are never too few pods. The pod of a reserved ordinal is kept until its
     /// substitute is available.
-    pub fn leaving(&self, victims: &HashSet<PodUid<'a>>, can_create: bool) -> HashSet<PodUid<'a>> {
+    pub(crate) fn leaving(
+        &self,
+        victims: &HashSet<PodUid<'a>>,
+        can_create: bool,
+    ) -> HashSet<PodUid<'a>> {
         let regular = self.regular();
         if self.identity.ordered {
             let is_not_regular = |(ordinal, _): &(&i64, &&'a Pod)| !regular.contains(**ordinal);
@@ -211,7 +240,7 @@ impl<'a> Ordinals<'a> {
 }
 
 /// How far a rollout reaches.
-pub struct Reach {
+pub(crate) struct Reach {
     /// The lowest ordinal that the rollout covers.
     from: i64,
     /// The number of pods that may be at the update revision; None if it is the number of covered ordinals. It can be
@@ -222,7 +251,7 @@ pub struct Reach {
 
 impl Reach {
     /// How far this rollout reaches.
-    pub fn of(ordinals: &Ordinals, rollout: &Rollout) -> Self {
+    pub(crate) fn of(ordinals: &Ordinals, rollout: &Rollout) -> Self {
         let workload = ordinals.workload;
         let is_held = rollout.target < workload.replicas - rollout.partition;
         Self {
@@ -232,12 +261,12 @@ impl Reach {
     }
 
     /// Whether the rollout covers this ordinal.
-    pub fn covers(&self, ordinal: i64) -> bool {
+    pub(crate) fn covers(&self, ordinal: i64) -> bool {
         ordinal >= self.from
     }
 
     /// How many more pods may be at the update revision, if `updated` pods already are.
-    pub fn room(&self, updated: i64) -> i64 {
+    pub(crate) fn room(&self, updated: i64) -> i64 {
         self.held.map_or(i64::MAX, |held| (held - updated).max(0))
     }
 }

@@ -14,7 +14,7 @@ use crate::workload::spec::Workload;
 use crate::workload::world::World;
 
 /// Ranks the pods of a workload, and chooses victims.
-pub struct ScaleIn<'a> {
+pub(crate) struct ScaleIn<'a> {
     workload: &'a Workload<'a>,
     node_costs: &'a BTreeMap<String, i64>,
     pod_cost_descends: bool,
@@ -25,7 +25,7 @@ pub struct ScaleIn<'a> {
 /// What a pod waits for, according to its HookRuns and its annotation. Pods with lower values are deleted
 /// first, so that a victim remains a victim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Waiting {
+pub(crate) enum Waiting {
     /// The hook of its removal.
     ForRemoval,
     /// The PreDelete hook of an update, or a PreDelete hook whose run has not been created yet.
@@ -36,7 +36,7 @@ pub enum Waiting {
 
 /// The rank of a pod: pods with lower ranks are deleted first. Fields are compared from top to bottom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Rank<'a> {
+pub(crate) struct Rank<'a> {
     replacement_not_requested: bool,
     waiting: Waiting,
     scheduled: bool,
@@ -51,7 +51,7 @@ pub struct Rank<'a> {
 
 impl<'a> ScaleIn<'a> {
     /// The ranking of these pods.
-    pub fn new(workload: &'a Workload<'a>, world: &'a World, pods: &[&'a Pod]) -> Self {
+    pub(crate) fn new(workload: &'a Workload<'a>, world: &'a World, pods: &[&'a Pod]) -> Self {
         let mut neighbors = HashMap::new();
         for node in pods.iter().filter_map(|pod| pod.node.as_deref()) {
             *neighbors.entry(node).or_insert(0) += 1;
@@ -65,7 +65,7 @@ impl<'a> ScaleIn<'a> {
     }
 
     /// A pod's rank.
-    pub fn rank(&self, pod: &'a Pod, waiting: Waiting) -> Rank<'a> {
+    pub(crate) fn rank(&self, pod: &'a Pod, waiting: Waiting) -> Rank<'a> {
         let node = pod.node.as_deref();
         let cost = node.and_then(|node| self.node_costs.get(node)).copied().unwrap_or_default();
         let pod_cost = pod.deletion_cost;
@@ -97,7 +97,7 @@ impl<'a> ScaleIn<'a> {
     /// regardless of their revision. The others are chosen so that each revision keeps as many pods as it has slots
     /// (`slots` counts the same pods); among the old ones, those that an earlier rollout left come before the stable
     /// ones.
-    pub fn victims(
+    pub(crate) fn victims(
         &self,
         pods: &[&'a Pod],
         (stable, update): (Option<RevisionName>, RevisionName),
@@ -133,7 +133,7 @@ impl<'a> ScaleIn<'a> {
 }
 
 /// Surge and victims for this state of the rollout.
-pub fn choose<'a>(
+pub(crate) fn choose<'a>(
     sizing: &Sizing<'a>,
     order: &ScaleIn<'a>,
     hooks: &Hooks,

@@ -17,7 +17,7 @@ use crate::workload::spec::Workload;
 use crate::workload::world::World;
 
 /// Computes how many pods there should be, at which revision, and which ones are surplus.
-pub struct Sizing<'a> {
+pub(crate) struct Sizing<'a> {
     /// The workload.
     pub workload: &'a Workload<'a>,
     /// What was observed.
@@ -31,7 +31,7 @@ pub struct Sizing<'a> {
 }
 
 /// Surge and victims for one state of the rollout.
-pub struct Choice<'a> {
+pub(crate) struct Choice<'a> {
     /// The number of pods by which replicas may be exceeded.
     pub surge: i64,
     /// The part of the surge that replaces pods whose replacement was requested. It does not depend on the rollout.
@@ -41,7 +41,7 @@ pub struct Choice<'a> {
 }
 
 /// How many pods there should be, and which ones they are.
-pub struct Sizes<'a> {
+pub(crate) struct Sizes<'a> {
     /// How far the rollout may go.
     pub rollout: Rollout,
     /// The stable revision; the update revision if none has worked yet.
@@ -62,7 +62,7 @@ pub struct Sizes<'a> {
 
 impl Sizes<'_> {
     /// Whether new pods may be created at the revision of this pod.
-    pub fn may_create_at_revision_of(&self, pod: &Pod) -> bool {
+    pub(crate) fn may_create_at_revision_of(&self, pod: &Pod) -> bool {
         let update = self.rollout.progress.update();
         [update, self.stable].contains(&pod.revision())
     }
@@ -74,7 +74,10 @@ impl<'a> Sizing<'a> {
     ///
     /// Steps count pods that are not victims, and the victims depend on the step. So a first pass finds the victims,
     /// and a second pass finds the step.
-    pub fn settle(&self, choose: impl Fn(&Rollout) -> Choice<'a>) -> (Option<Sizes<'a>>, Draft) {
+    pub(crate) fn settle(
+        &self,
+        choose: impl Fn(&Rollout) -> Choice<'a>,
+    ) -> (Option<Sizes<'a>>, Draft) {
         let (first, _) = self.advance(&HashSet::new());
         let victims = first.rollout.map(|rollout| choose(&rollout).victims);
         let (Advance { rollout, draft }, stable) = self.advance(&victims.unwrap_or_default());
@@ -113,7 +116,7 @@ impl<'a> Sizing<'a> {
     }
 
     /// The number of pods by which replicas may be exceeded while `to_replace` pods are still to be replaced.
-    pub fn surge(&self, to_replace: i64) -> i64 {
+    pub(crate) fn surge(&self, to_replace: i64) -> i64 {
         let Workload { max_surge, max_unavailable, update, .. } = self.workload;
         if *update == UpdateType::InplaceUpdate && *max_unavailable > 0 {
             return 0;

@@ -9,7 +9,7 @@ use crate::workload::in_place::is_at;
 
 /// The slots of a workload, and the pods that fill them.
 #[derive(Clone, Copy, Debug)]
-pub struct Slots {
+pub(crate) struct Slots {
     /// spec.replicas.
     pub replicas: i64,
     /// The number of pods that may be at the update revision, without surge.
@@ -29,7 +29,7 @@ pub struct Slots {
 
 /// The role of a missing pod in the rollout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub(crate) enum Place {
     /// The partition keeps it at the stable revision.
     Kept,
     /// The rollout reaches it.
@@ -41,37 +41,37 @@ pub enum Place {
 impl Slots {
     /// The slots of `replicas` pods, `target` of which may be at the update revision, and the pods that fill them.
     /// There is no surge.
-    pub fn new(replicas: i64, target: i64, pods: &[&Pod], update: RevisionName) -> Self {
+    pub(crate) fn new(replicas: i64, target: i64, pods: &[&Pod], update: RevisionName) -> Self {
         let updated = pods.iter().filter(|pod| is_at(pod, update)).count() as i64;
         let old = pods.len() as i64 - updated;
         Self { replicas, target, surge: 0, replacement_surge: 0, updated, old, held: 0 }
     }
 
     /// The number of pods to delete; negative if pods are missing.
-    pub fn excess(self) -> i64 {
+    pub(crate) fn excess(self) -> i64 {
         self.updated + self.old - self.replicas - self.surge
     }
 
     /// How many of the pods at other revisions are surplus. The rollout updates them, or deletes them once surge pods
     /// have replaced them.
-    pub fn to_update(self) -> i64 {
+    pub(crate) fn to_update(self) -> i64 {
         self.old - (self.replicas - self.target)
     }
 
     /// How many pods are missing at the update revision; negative if there are too many. No more pods than these may be
     /// updated in place: surge pods have replaced the others.
-    pub fn missing_updated(self) -> i64 {
+    pub(crate) fn missing_updated(self) -> i64 {
         self.target - self.updated
     }
 
     /// The number of pods to create.
-    pub fn missing(self) -> i64 {
+    pub(crate) fn missing(self) -> i64 {
         (self.replicas + self.surge - self.filled()).max(0)
     }
 
     /// The role of each pod to create, in the order in which they are created: those at the update revision up to
     /// `target`, those at the stable revision, the surge.
-    pub fn places(self) -> impl Iterator<Item = Place> {
+    pub(crate) fn places(self) -> impl Iterator<Item = Place> {
         let missing = self.missing();
         let reached = self.missing_updated().clamp(0, missing);
         let above_replicas = missing - (self.replicas - self.filled()).max(0);

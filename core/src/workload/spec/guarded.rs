@@ -57,7 +57,7 @@ pub struct GuardMarks {
 /// A HookTemplate as kept in a workload's annotation.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct KeptTemplate {
+pub(crate) struct KeptTemplate {
     /// Its name.
     pub template_name: String,
     /// Its spec.
@@ -124,7 +124,9 @@ impl Workload<'_> {
 }
 
 /// The autoscaler annotations that guarded pods get, except those that the template sets itself.
-pub fn guard_annotations(template: &Value) -> impl Iterator<Item = (&'static str, &'static str)> {
+pub(crate) fn guard_annotations(
+    template: &Value,
+) -> impl Iterator<Item = (&'static str, &'static str)> {
     let annotations = template.pointer("/metadata/annotations");
     let is_in_template = move |key: &str| annotations.is_some_and(|it| it.get(key).is_some());
     let all = AUTOSCALER_ANNOTATIONS.into_iter();

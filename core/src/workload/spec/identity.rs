@@ -80,7 +80,7 @@ impl Workload<'_> {
 }
 
 /// The labels that contain a pod's name and ordinal.
-pub fn labels(name: &str, ordinal: i64) -> [(&'static str, String); 3] {
+pub(crate) fn labels(name: &str, ordinal: i64) -> [(&'static str, String); 3] {
     [
         (names::POD_NAME_LABEL, name.to_owned()),
         (names::POD_ORDINAL_LABEL, ordinal.to_string()),
@@ -90,7 +90,7 @@ pub fn labels(name: &str, ordinal: i64) -> [(&'static str, String); 3] {
 
 /// Gives a new pod its identity: labels, host name, subdomain and claims. A claim replaces the template's volume of the
 /// same name.
-pub fn assign(identity: &Identity, ordinal: i64, pod: &mut Value) {
+pub(crate) fn assign(identity: &Identity, ordinal: i64, pod: &mut Value) {
     let name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     for (key, value) in labels(&name, ordinal) {
         pod["metadata"]["labels"][key] = Value::String(value);
@@ -117,7 +117,7 @@ pub fn assign(identity: &Identity, ordinal: i64, pod: &mut Value) {
 }
 
 /// The claim to create from a template, with this name.
-pub fn claim(
+pub(crate) fn claim(
     workload: &Workload,
     template: &ClaimTemplate,
     name: &str,

@@ -23,7 +23,7 @@ const DELIBERATE: [&str; 5] = [
 /// Whether spec.updateStrategy.paused got its value from an apply: server-side (the field belongs
 /// to an Apply entry), or client-side (it is in the last-applied annotation, and no deliberate
 /// command has written it since).
-pub fn paused_came_with_an_apply(meta: &ObjectMeta) -> bool {
+pub(super) fn paused_came_with_an_apply(meta: &ObjectMeta) -> bool {
     let owners: Vec<&ManagedFieldsEntry> =
         meta.managed_fields.iter().flatten().filter(|entry| owns_paused(entry)).collect();
     if owners.iter().any(|entry| is_deliberate(entry)) {

@@ -3,8 +3,8 @@
 //! Everything is resolved once, here, so that no rule has to know what a percentage refers to, or in which of two
 //! fields a limit is set.
 
-pub mod guarded;
-pub mod identity;
+pub(super) mod guarded;
+pub(super) mod identity;
 mod manifest_resume;
 mod waits;
 
@@ -33,7 +33,7 @@ use crate::workload::spec::guarded::{GuardMarks, Guarded};
 use crate::workload::spec::identity::Identity;
 use crate::workload::spec::manifest_resume::paused_came_with_an_apply;
 use crate::write::Attempt;
-pub use waits::Waits;
+pub(super) use waits::Waits;
 
 /// The default of spec.progressDeadlineSeconds, as of a Deployment.
 const PROGRESS_DEADLINE: i32 = 600;
@@ -123,7 +123,7 @@ pub struct Workload<'a> {
 }
 
 /// How pods are updated.
-pub type UpdateType = UpdateStrategyType;
+pub(super) type UpdateType = UpdateStrategyType;
 
 /// The hooks of a workload's pods, by hook point.
 #[derive(Clone, Copy)]

@@ -23,7 +23,7 @@ const MAX_CAUSES: usize = 20;
 const MAX_MESSAGE: usize = 1_000;
 
 /// What the causes are computed from.
-pub struct Facts<'a, 's> {
+pub(crate) struct Facts<'a, 's> {
     /// The input of the plan.
     pub scene: &'a Scene<'s>,
     /// The result of the plan.
@@ -36,7 +36,7 @@ pub struct Facts<'a, 's> {
 
 /// The causes, most urgent first: those for which a person must act, then the game, then the node, then nobody. A
 /// workload that is what its spec describes has none, unless a pod does not go or a hook could not run.
-pub fn causes(facts: &Facts) -> Vec<Cause> {
+pub(crate) fn causes(facts: &Facts) -> Vec<Cause> {
     let mut causes = obstacles(facts.conditions);
     causes.extend(pause(facts));
     causes.extend(waiting_step(facts.conditions));
@@ -52,7 +52,7 @@ pub fn causes(facts: &Facts) -> Vec<Cause> {
 }
 
 /// The causes of a workload of which nothing can be planned but the removal of pods, which waits for these hooks.
-pub fn of_removals(
+pub(crate) fn of_removals(
     hooks: Vec<Cause>,
     conditions: &[Condition],
     old: Option<&WorkloadStatus>,
@@ -76,7 +76,7 @@ fn in_order(mut causes: Vec<Cause>, old: Option<&WorkloadStatus>) -> Vec<Cause> 
 }
 
 /// The hooks that keep the workload waiting: those of pods, and that of the current canary step.
-pub fn awaited_hooks(scene: &Scene, awaited: &Awaited) -> Vec<Cause> {
+pub(crate) fn awaited_hooks(scene: &Scene, awaited: &Awaited) -> Vec<Cause> {
     let mut causes = hooks_of_pods(awaited, scene.world.now);
     causes.extend(step_hook(scene));
     causes
@@ -84,7 +84,7 @@ pub fn awaited_hooks(scene: &Scene, awaited: &Awaited) -> Vec<Cause> {
 
 /// The hooks of pods that keep pods waiting, also those that are about to start: between two runs of a hook, a pod waits,
 /// too.
-pub fn hooks_of_pods(awaited: &Awaited, now: Timestamp) -> Vec<Cause> {
+pub(crate) fn hooks_of_pods(awaited: &Awaited, now: Timestamp) -> Vec<Cause> {
     let mut causes = refused_hooks(awaited);
     causes.extend(removed_hook(awaited, now));
     causes.extend(running_hooks(awaited));

@@ -24,7 +24,7 @@ const HOOK_CONDITIONS: usize = 100;
 const EARLIER_STABLE: usize = 10;
 
 /// The status to show, and when to plan again because it changes by the passage of time alone.
-pub fn status(
+pub(crate) fn status(
     scene: &Scene,
     counts: PodCounts,
     active: i32,
@@ -128,7 +128,7 @@ fn reserved(scene: &Scene) -> usize {
 
 /// The hook conditions of the pods that have waited longest. The status shows only these, because thousands of
 /// conditions would make the object too large to be written.
-pub fn longest_waiting(mut conditions: Vec<PodHookCondition>) -> Vec<PodHookCondition> {
+pub(crate) fn longest_waiting(mut conditions: Vec<PodHookCondition>) -> Vec<PodHookCondition> {
     if conditions.len() > HOOK_CONDITIONS {
         conditions.sort_by_cached_key(|it| (it.start_time.0, it.pod_name.clone()));
         conditions.truncate(HOOK_CONDITIONS);
@@ -147,9 +147,10 @@ fn is_settled(scene: &Scene, counts: &PodCounts) -> bool {
     let Scene { workload, revisions, sizes, .. } = scene;
     let rollout = &sizes.rollout;
     let is_stopped = rollout.paused && sizes.stable != revisions.update.name();
-    // With OnDelete, the user decides when a pod is updated.
-    let is_updated =
-        workload.update == UpdateType::OnDelete || i64::from(counts.updated) >= rollout.target;
+    // With OnDelete, the user decides when a pod is updated. The number alone does not show whether a GameStatefulSet is
+    // updated: a pod below the partition may have been updated before the partition was raised.
+    let is_updated = workload.update == UpdateType::OnDelete
+        || (i64::from(counts.updated) >= rollout.target && scene.to_update.count <= 0);
     rollout.progress.is_past(workload.steps.len())
         && !is_stopped
         && is_updated

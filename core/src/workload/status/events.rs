@@ -5,7 +5,7 @@ use crate::api::{Cause, ConditionType, PauseReason, PodHookCondition, Reason, Wo
 use crate::write::Event;
 
 /// The events about the change from one status to the next. `steps` is the number of the workload's canary steps.
-pub fn of_change(old: &WorkloadStatus, new: &WorkloadStatus, steps: usize) -> Vec<Event> {
+pub(crate) fn of_change(old: &WorkloadStatus, new: &WorkloadStatus, steps: usize) -> Vec<Event> {
     let mut events = failures(old, new);
     events.extend(troubles(old, new));
     for ((point, new), (_, old)) in new.blocked_pods().into_iter().zip(old.blocked_pods()) {
@@ -26,7 +26,7 @@ fn normal(reason: &str, message: String) -> Event {
 }
 
 /// The events about what is blocked: about each new message.
-pub fn failures(old: &WorkloadStatus, new: &WorkloadStatus) -> Vec<Event> {
+pub(crate) fn failures(old: &WorkloadStatus, new: &WorkloadStatus) -> Vec<Event> {
     let types =
         [ConditionType::FailedScale, ConditionType::FailedUpdate, ConditionType::FailedUpkeep];
     let failed = types.into_iter().filter_map(|type_| {
@@ -77,7 +77,7 @@ fn guard(old: &WorkloadStatus, new: &WorkloadStatus) -> Option<Event> {
 }
 
 /// The event about a guard that cannot be removed, and so keeps its workload from being deleted.
-pub fn stuck_guard(old: &WorkloadStatus, new: &WorkloadStatus) -> Option<Event> {
+pub(crate) fn stuck_guard(old: &WorkloadStatus, new: &WorkloadStatus) -> Option<Event> {
     let guarded = new.condition(ConditionType::Guarded)?;
     let is_stuck = guarded.reason == Reason::BudgetNotDeleted.to_string();
     guard(old, new).filter(|_| is_stuck)

@@ -1,10 +1,10 @@
 //! What users see: counts and conditions.
 
-pub mod causes;
-pub mod conclusion;
-pub mod events;
+pub(super) mod causes;
+pub(super) mod conclusion;
+pub(super) mod events;
 mod troubles;
-pub mod unreadable;
+pub(super) mod unreadable;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -28,7 +28,7 @@ use crate::workload::world::World;
 
 /// The numbers of pods in each state, including victims.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PodCounts {
+pub(super) struct PodCounts {
     /// All.
     pub replicas: i32,
     /// Ready.
@@ -42,7 +42,7 @@ pub struct PodCounts {
 }
 
 /// Counts pods, and returns when the next one becomes available just by the passage of time.
-pub fn count(
+pub(super) fn count(
     workload: &Workload,
     pods: &[&Pod],
     update: RevisionName,
@@ -70,13 +70,13 @@ pub fn count(
 /// replicas for any other reason than that pods are missing. What exceeds replicas is removed sooner or later: surplus
 /// pods, whether they wait for their hook or for their turn, and surge pods or the pods that these replace. A pod that
 /// waits to be replaced keeps its place, and so does one with a reserved ordinal until its substitute exists.
-pub fn active(workload: &Workload, places: i64) -> i32 {
+pub(super) fn active(workload: &Workload, places: i64) -> i32 {
     i32::try_from(places.clamp(0, workload.replicas.max(0))).unwrap_or(i32::MAX)
 }
 
 /// Why the workload does not match its spec.
 #[derive(Default)]
-pub struct Reasons {
+pub(super) struct Reasons {
     /// What blocks the workload.
     pub obstacles: Obstacles,
     /// What the creation of pods waits for, if that needs no action by a user.
@@ -84,7 +84,7 @@ pub struct Reasons {
 }
 
 /// The result of a plan, as far as conditions show it.
-pub struct Outcome<'a> {
+pub(super) struct Outcome<'a> {
     /// How far the rollout may go.
     pub rollout: &'a Rollout,
     /// Whether the workload matches its spec.
@@ -121,7 +121,7 @@ fn explained(message: String, why: Option<String>) -> String {
 }
 
 /// The conditions, with the time of the last change of each.
-pub fn conditions(
+pub(super) fn conditions(
     workload: &Workload,
     outcome: &Outcome,
     old: &[Condition],
@@ -135,7 +135,7 @@ pub fn conditions(
 }
 
 /// The conditions about what is blocked. They are absent if nothing is.
-pub fn failures(
+pub(super) fn failures(
     workload: &Workload,
     obstacles: &Obstacles,
     old: &[Condition],
@@ -155,7 +155,7 @@ pub fn failures(
 }
 
 /// The conditions of a workload that is being deleted while its pods are guarded, except Guarded.
-pub fn leaving(
+pub(super) fn leaving(
     workload: &Workload,
     pods: i32,
     hooks: &[Cause],
@@ -181,7 +181,7 @@ pub fn leaving(
 
 /// The conditions of a workload of which nothing can be planned but the removal of pods, and when they change by the
 /// passage of time alone.
-pub fn blocked(
+pub(super) fn blocked(
     workload: &Workload,
     world: &World,
     own: &[&Pod],
@@ -203,7 +203,7 @@ pub fn blocked(
 
 /// Condition Guarded: whether clients other than the operator are kept from deleting pods. None if the workload does
 /// not request that.
-pub fn guard_condition(
+pub(super) fn guard_condition(
     workload: &Workload,
     world: &World,
     own: &[&Pod],
@@ -219,7 +219,7 @@ pub fn guard_condition(
 
 /// How far a workload with these conditions is, for kstatus. `refused` is a pod whose hook was not successful and is not
 /// run again by itself.
-pub fn state(complete: bool, conditions: &[Condition], refused: Option<&Refused>) -> State {
+pub(super) fn state(complete: bool, conditions: &[Condition], refused: Option<&Refused>) -> State {
     let needs_person = |it: &&Condition| {
         let holds_by_rights = !it.type_.starts_with("Failed");
         let is_problem = (it.status == "True") != holds_by_rights;

@@ -16,7 +16,7 @@ use crate::workload::update::Scene;
 use crate::workload::world::World;
 
 /// What is wrong with the pods of a workload, as far as it is worth telling now.
-pub struct Troubles<'a> {
+pub(crate) struct Troubles<'a> {
     now: Timestamp,
     update: RevisionName<'a>,
     /// Those that are told, in the order of their time.
@@ -27,7 +27,7 @@ pub struct Troubles<'a> {
 
 impl<'a> Troubles<'a> {
     /// The troubles of all pods.
-    pub fn of(scene: &Scene<'a>) -> Self {
+    pub(crate) fn of(scene: &Scene<'a>) -> Self {
         let now = scene.world.now;
         let pods = scene.own.iter().copied();
         let all = pods.filter_map(|pod| Some((pod, trouble_of(pod, scene.world)?)));
@@ -39,7 +39,7 @@ impl<'a> Troubles<'a> {
     }
 
     /// When the list, or what is overdue, changes although nothing happens.
-    pub fn changes_at(&self, workload: &Workload) -> Option<Timestamp> {
+    pub(crate) fn changes_at(&self, workload: &Workload) -> Option<Timestamp> {
         let due = self.starting().filter_map(|(_, trouble)| due(workload, trouble));
         earlier(self.changes_at, due.filter(|at| *at > self.now).min())
     }
@@ -52,13 +52,13 @@ impl<'a> Troubles<'a> {
 
     /// The trouble that explains best why nothing moves: that of the pod that has had it longest, but a pod that cannot
     /// become ready comes before one that only takes its time.
-    pub fn most_urgent(&self) -> Option<String> {
+    pub(crate) fn most_urgent(&self) -> Option<String> {
         let first = self.shown.iter().min_by_key(|(_, trouble)| urgency(&trouble.kind));
         first.map(|(pod, trouble)| trouble.kind.sentence(&pod.name))
     }
 
     /// Why the rollout has failed, if a pod is not ready for longer than progressDeadlineSeconds.
-    pub fn overdue(&self, workload: &Workload) -> Option<String> {
+    pub(crate) fn overdue(&self, workload: &Workload) -> Option<String> {
         let is_overdue = |(_, trouble): &(&Pod, &Trouble)| {
             due(workload, trouble).is_some_and(|due| due <= self.now)
         };
@@ -72,7 +72,7 @@ impl<'a> Troubles<'a> {
     }
 
     /// One cause for each reason.
-    pub fn causes(&self, workload: &Workload) -> Vec<Cause> {
+    pub(crate) fn causes(&self, workload: &Workload) -> Vec<Cause> {
         let mut causes: Vec<Cause> = Vec::new();
         for (pod, trouble) in &self.shown {
             let reason = trouble.kind.reason().to_string();

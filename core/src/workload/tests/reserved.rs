@@ -256,6 +256,76 @@ fn reserved_pods_are_replaced_while_a_rollout_is_paused() {
     }
 }
 
+/// A set of three pods of which two are updated, in which room for one more update is left, and which grows by two pods. They
+/// take a while to start.
+fn growing(policy: &str, strategy: Value) -> Set {
+    let mut story = set(3, json!({"podManagementPolicy": policy, "updateStrategy": strategy}));
+    reserve(&mut story, &[0]);
+    story.settle();
+    story.image("v2").user(json!({"updateStrategy": {"partition": 1}})).settle();
+    assert_eq!(shape(&story), "1:v1 2:v2 3:v2", "{policy}");
+    story.done.clear();
+    story.kubelets_run = false;
+    story.user(json!({"replicas": 5, "updateStrategy": {"partition": 2}}));
+    story
+}
+
+/// The pod would come back at the old revision, and be deleted again without end.
+#[test]
+fn no_pod_is_deleted_for_an_update_that_a_pod_above_it_will_get() {
+    for policy in POLICIES {
+        let mut story = growing(policy, json!({}));
+        story.settle();
+        story.kubelets_run = true;
+        story.settle();
+        assert_eq!(shape(&story), "1:v1 2:v2 3:v2 4:v1 5:v2", "{policy}");
+        assert_eq!(story.count(|it| matches!(it.change(), Change::DeletePod(_))), 0);
+    }
+}
+
+/// It need not come back.
+#[test]
+fn a_pod_is_updated_in_place_although_a_pod_above_it_is_yet_to_be_created() {
+    let in_place = json!({"type": "InplaceUpdate"});
+    let mut story = growing("OrderedReady", in_place);
+    story.reconcile();
+    let name = story.names().pop().expect("a new pod");
+    story.edit_pod(&name, |pod| {
+        pod.labels.insert("broken".to_owned(), String::new());
+    });
+    story.kubelets_run = true;
+    story.settle();
+    assert_eq!(shape(&story), "1:v1 2:v2 3:v2 4:v2");
+}
+
+/// As many pods as the partition leaves are updated, but one of them is below it.
+#[test]
+fn a_set_is_not_ready_while_a_pod_above_the_partition_waits_for_its_update() {
+    for policy in POLICIES {
+        let mut story = hooked(3, policy);
+        reserve(&mut story, &[0]);
+        story.settle();
+        story.hooks_end("pre", HookPhase::Successful);
+        story.settle();
+        story.image("v2").user(json!({"updateStrategy": {"partition": 1}})).settle();
+        story.hooks_end("pre", HookPhase::Successful);
+        story.settle();
+        story.hooks_end("pre", HookPhase::Failed);
+        story.settle();
+        assert_eq!(shape(&story), "1:v1 2:v1 3:v2", "{policy}");
+        reserve(&mut story, &[]);
+        story.user(json!({"replicas": 4, "updateStrategy": {"partition": 0}})).settle();
+        story.user(json!({"updateStrategy": {"partition": 2}})).settle();
+        assert_eq!(shape(&story), "0:v2 1:v1 2:v1 3:v2", "{policy}");
+        assert_ne!(story.condition("Ready").expect("a condition").0, "AllPodsAvailable");
+        story.user(json!({"preDeleteUpdateStrategy": {"retry": true}})).settle();
+        story.hooks_end("pre", HookPhase::Successful);
+        story.settle();
+        assert_eq!(shape(&story), "0:v2 1:v1 2:v2 3:v2", "{policy}");
+        assert_eq!(story.condition("Ready").expect("a condition").0, "AllPodsAvailable");
+    }
+}
+
 #[test]
 fn a_partition_counts_pods_not_ordinals() {
     for (reserved, partition, expected) in [

@@ -19,7 +19,7 @@ use crate::write::Write;
 
 /// Whether the API server accepts the update revision.
 #[derive(Clone, Debug)]
-pub enum Acceptance {
+pub(crate) enum Acceptance {
     /// It accepts pods of that revision.
     Accepted,
     /// A quota has no room for an additional pod. It has room for one that replaces another, as far as its message
@@ -45,12 +45,12 @@ const RETRY_AFTER: SignedDuration = SignedDuration::from_secs(30);
 impl Scene<'_> {
     /// Whether the API server accepts pods of the update revision. Determined once per plan, however many pods depend
     /// on it.
-    pub fn acceptance(&self) -> &Acceptance {
+    pub(crate) fn acceptance(&self) -> &Acceptance {
         self.acceptance.get_or_init(|| look_up(self))
     }
 
     /// Why no pod of this revision is created, if a SidecarSet that may select it cannot be decoded.
-    pub fn blocked_by_sidecars(&self, revision: &Revision) -> Option<Blocked> {
+    pub(crate) fn blocked_by_sidecars(&self, revision: &Revision) -> Option<Blocked> {
         let sets = &self.world.unreadable_sidecars;
         if sets.is_empty() {
             return None;
@@ -62,7 +62,7 @@ impl Scene<'_> {
     }
 
     /// The dry run to make, if anything in this plan depends on its result.
-    pub fn dry_run(&self) -> Decision {
+    pub(crate) fn dry_run(&self) -> Decision {
         match self.acceptance.get() {
             None | Some(Acceptance::Accepted | Acceptance::OnTrial { .. }) => Decision::Wait,
             Some(Acceptance::Refused { again: Some(at), .. }) => Decision::Until(*at),

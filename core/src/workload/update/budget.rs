@@ -9,11 +9,11 @@ use crate::workload::pods::availability::{available_at, is_available};
 use crate::workload::update::Scene;
 
 /// Number of available pods beyond those that must stay available; negative if there are too few.
-pub struct Budget(i64);
+pub(crate) struct Budget(i64);
 
 impl Budget {
     /// The budget of a plan.
-    pub fn of(scene: &Scene) -> Self {
+    pub(crate) fn of(scene: &Scene) -> Self {
         let Scene { workload, world, sizes, .. } = scene;
         let available =
             sizes.kept.iter().filter(|pod| is_available(pod, workload, world.now)).count() as i64;
@@ -21,12 +21,12 @@ impl Budget {
     }
 
     /// A budget without slots, however many pods are available.
-    pub fn spent() -> Self {
+    pub(crate) fn spent() -> Self {
         Self(-1)
     }
 
     /// Takes a slot for a pod; false if there is none. A pod that is not ready needs no slot.
-    pub fn take(&mut self, scene: &Scene, pod: &Pod) -> bool {
+    pub(crate) fn take(&mut self, scene: &Scene, pod: &Pod) -> bool {
         match available_at(pod, scene.workload) {
             None => true,
             Some(at) if at > scene.world.now => self.0 >= 0,

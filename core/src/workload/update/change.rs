@@ -33,7 +33,7 @@ pub(super) struct Goal<'g> {
 
 impl<'g> Goal<'g> {
     /// A change of the template and of sidecars.
-    pub fn new(
+    pub(super) fn new(
         revision: RevisionName<'g>,
         mut change: Cow<'g, InPlaceChange>,
         sidecars: Option<&SidecarChange>,
@@ -53,7 +53,7 @@ impl<'g> Goal<'g> {
         }
     }
 
-    pub fn intent(&self, pod: &Pod, now: Timestamp, hooks: &Hooks) -> Intent<'_> {
+    pub(super) fn intent(&self, pod: &Pod, now: Timestamp, hooks: &Hooks) -> Intent<'_> {
         let at = match in_place_state(pod) {
             InPlaceState::Closed(since) => since,
             _ => now,

@@ -22,7 +22,7 @@ use crate::write::Write;
 
 /// Continues the update of every pod that is being updated in place, and opens gates that no update keeps closed.
 /// Pods in `changing` have already been handled.
-pub fn follow<'a>(
+pub(crate) fn follow<'a>(
     scene: &Scene<'a>,
     changing: &HashSet<PodUid>,
     hooks: &Hooks<'a>,

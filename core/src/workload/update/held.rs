@@ -12,7 +12,7 @@ use crate::workload::world::{Backoff, World};
 /// Pods that have ended as soon as they were started, and keep their place until the next round of replacements is
 /// due.
 #[derive(Default)]
-pub struct Held<'a> {
+pub(crate) struct Held<'a> {
     pods: BTreeMap<PodUid<'a>, &'a Pod>,
     due: Timestamp,
 }
@@ -21,7 +21,7 @@ impl<'a> Held<'a> {
     /// The pods that wait: at most `limit` of those for which `needs_replacement` is true, and none if the next round
     /// is due now. `needs_replacement` is false for pods of a revision that is no longer used: they do not wait,
     /// because the next build may work.
-    pub fn of(
+    pub(crate) fn of(
         own: &[&'a Pod],
         needs_replacement: impl Fn(&Pod) -> bool,
         limit: i64,
@@ -38,23 +38,23 @@ impl<'a> Held<'a> {
     }
 
     /// When the held pods are replaced; None if no pod is held.
-    pub fn wake(&self) -> Option<Timestamp> {
+    pub(crate) fn wake(&self) -> Option<Timestamp> {
         (!self.pods.is_empty()).then_some(self.due)
     }
 
     /// The number of held pods.
-    pub fn count(&self) -> i64 {
+    pub(crate) fn count(&self) -> i64 {
         self.pods.len() as i64
     }
 
     /// Those of `pods` that are not held.
-    pub fn others(&self, pods: &[&'a Pod]) -> Vec<&'a Pod> {
+    pub(crate) fn others(&self, pods: &[&'a Pod]) -> Vec<&'a Pod> {
         let is_not_held = |pod: &&&Pod| !self.pods.contains_key(&pod.uid());
         pods.iter().filter(is_not_held).copied().collect()
     }
 
     /// Why pods are not replaced. Pods of a revision that is being rolled out block the update; others block scaling.
-    pub fn obstacles(&self, update: RevisionName, stable: RevisionName) -> Obstacles {
+    pub(crate) fn obstacles(&self, update: RevisionName, stable: RevisionName) -> Obstacles {
         let is_updated = |pod: &&Pod| pod.revision() == update && stable != update;
         let (updated, others): (Vec<&Pod>, Vec<_>) =
             self.pods.values().copied().partition(is_updated);

@@ -15,7 +15,7 @@ use crate::workload::update::Scene;
 use crate::workload::world::World;
 
 /// How a pod is updated to the update revision.
-pub enum Method {
+pub(crate) enum Method {
     /// It is deleted, and recreated.
     Recreate,
     /// Its containers are restarted.
@@ -27,7 +27,7 @@ pub enum Method {
 }
 
 /// How each of the old pods is updated to the update revision.
-pub struct Methods<'a> {
+pub(crate) struct Methods<'a> {
     world: &'a World,
     /// By the revision of a pod.
     methods: BTreeMap<RevisionName<'a>, Method>,
@@ -40,7 +40,7 @@ pub struct Methods<'a> {
 
 impl<'a> Methods<'a> {
     /// The methods for the pods that the rollout updates.
-    pub fn new(scene: &Scene<'a>) -> Self {
+    pub(crate) fn new(scene: &Scene<'a>) -> Self {
         let mut methods = BTreeMap::new();
         let mut on_old_kubelets = BTreeMap::new();
         let mut of_pods = BTreeMap::new();
@@ -71,7 +71,7 @@ impl<'a> Methods<'a> {
     }
 
     /// The method for a pod.
-    pub fn of(&self, pod: &'a Pod) -> &Method {
+    pub(crate) fn of(&self, pod: &'a Pod) -> &Method {
         let revision = pod.revision();
         let kubelet = old_kubelet_of(self.world, pod);
         let special = kubelet.and_then(|it| self.on_old_kubelets.get(&(revision, &*it.version)));
@@ -80,7 +80,7 @@ impl<'a> Methods<'a> {
     }
 
     /// Why some pods cannot be updated.
-    pub fn refusal(&self) -> Option<Blocked> {
+    pub(crate) fn refusal(&self) -> Option<Blocked> {
         let special = self.on_old_kubelets.values().chain(self.of_pods.values());
         self.methods.values().chain(special).find_map(Method::refusal)
     }
@@ -127,7 +127,7 @@ impl Method {
 
 /// Why the change from the stable to the update revision is refused because it cannot be made in place. While it is
 /// refused, new pods are created at the stable revision.
-pub fn refused_in_place(scene: &Scene) -> Option<Blocked> {
+pub(crate) fn refused_in_place(scene: &Scene) -> Option<Blocked> {
     let Scene { workload, revisions, sizes, own, .. } = scene;
     if recreates(workload)
         || workload.when_impossible == WhenImpossible::Recreate

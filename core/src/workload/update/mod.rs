@@ -1,17 +1,17 @@
 //! Which pods are updated to the update revision now.
 
-pub mod acceptance;
-pub mod budget;
+pub(super) mod acceptance;
+pub(super) mod budget;
 mod change;
-pub mod follow;
-pub mod held;
-pub mod method;
-pub mod new_pods;
+pub(super) mod follow;
+pub(super) mod held;
+pub(super) mod method;
+pub(super) mod new_pods;
 mod quota;
 mod scene;
 mod sidecars;
 
-pub use scene::Scene;
+pub(super) use scene::Scene;
 pub use sidecars::why_sidecars_are_held;
 
 use std::borrow::Cow;
@@ -37,7 +37,7 @@ use crate::write::{DeletionReason, Write};
 
 /// Which of the requested replacements are carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Requested {
+pub(super) enum Requested {
     /// Those whose hook has not refused the deletion, or is due to run again.
     Open,
     /// Those whose hook has refused the deletion. They leave their slots to updates.
@@ -46,7 +46,7 @@ pub enum Requested {
 
 /// Carries out requested replacements within the budget: deletes each pod, so that a new pod of the same revision takes
 /// its place. No pod is deleted while its replacement could not be created.
-pub fn replace_requested<'a>(
+pub(super) fn replace_requested<'a>(
     scene: &Scene<'a>,
     requests: Requested,
     budget: &mut Budget,
@@ -90,7 +90,7 @@ pub fn replace_requested<'a>(
 
 /// The decisions about pods to update.
 #[derive(Default)]
-pub struct Updates<'a> {
+pub(super) struct Updates<'a> {
     /// What was decided.
     pub decided: Decided,
     /// Pods whose in-place update starts or continues; their gates are not opened.
@@ -100,7 +100,7 @@ pub struct Updates<'a> {
 }
 
 /// Updates pods to the update revision, and sidecars to the newest revisions of their sets.
-pub fn update_pods<'a>(
+pub(super) fn update_pods<'a>(
     scene: &Scene<'a>,
     budget: &mut Budget,
     hooks: &Hooks<'a>,
@@ -143,9 +143,12 @@ fn update_to_revision<'a>(
     }
     let methods = Methods::new(scene);
     updates.decided.blocked = methods.refusal();
-    let is_candidate = |pod: &&'a Pod| {
-        !workload.replacement_requested(pod) && !matches!(methods.of(pod), Method::Refused(_))
+    let is_possible = |pod: &'a Pod| match methods.of(pod) {
+        Method::Refused(_) => false,
+        Method::Recreate => !to_update.not_recreated.contains(&pod.uid()),
+        Method::InPlace(_) | Method::HotPatch(_) => true,
     };
+    let is_candidate = |pod: &&'a Pod| !workload.replacement_requested(pod) && is_possible(pod);
     let mut candidates: Vec<&Pod> = to_update.old.iter().copied().filter(is_candidate).collect();
     let mut updater =
         Updater { scene, methods: &methods, accepted: false, trials: None, sidecars: due };

@@ -8,7 +8,7 @@ use crate::workload::world::Revision;
 use crate::write::NewPod;
 
 /// The pods to create, and what prevents more.
-pub struct Created {
+pub(crate) struct Created {
     /// The pods.
     pub pods: Vec<NewPod>,
     /// What prevents more.
@@ -18,7 +18,7 @@ pub struct Created {
 }
 
 /// Decides the revision of each new pod.
-pub struct NewPods<'s, 'a> {
+pub(crate) struct NewPods<'s, 'a> {
     scene: &'s Scene<'a>,
     /// What prevents pods from being created or updated.
     pub obstacles: Obstacles,
@@ -27,14 +27,14 @@ pub struct NewPods<'s, 'a> {
 impl<'s, 'a> NewPods<'s, 'a> {
     /// Checks whether the change is refused because it cannot be made in place. If so, new pods are created at the
     /// stable revision.
-    pub fn new(scene: &'s Scene<'a>) -> Self {
+    pub(crate) fn new(scene: &'s Scene<'a>) -> Self {
         let update = scene.refused_in_place().cloned();
         Self { scene, obstacles: Obstacles { update, ..Obstacles::default() } }
     }
 
     /// How many surge pods may be created. While the rollout cannot continue, only those that replace pods whose
     /// replacement was requested.
-    pub fn surge(&self) -> i64 {
+    pub(crate) fn surge(&self) -> i64 {
         let sizes = self.scene.sizes;
         match sizes.rollout.paused || self.obstacles.update.is_some() {
             true => sizes.replacement_surge,
@@ -44,7 +44,7 @@ impl<'s, 'a> NewPods<'s, 'a> {
 
     /// The revision of a new pod in this role. It is the update revision if the rollout reaches the pod and the API
     /// server accepts pods of that revision, else the stable revision. None if the pod is not created now.
-    pub fn revision_at(&mut self, place: Place) -> Option<&'a Revision> {
+    pub(crate) fn revision_at(&mut self, place: Place) -> Option<&'a Revision> {
         let revision = self.choose(place)?;
         match self.scene.blocked_by_sidecars(revision) {
             Some(why) => {

@@ -9,7 +9,7 @@ use crate::observed::Pod;
 use crate::observed::quantity;
 
 /// What counts against a quota as long as a pod exists.
-pub struct Usage<'a> {
+pub(super) struct Usage<'a> {
     /// The resources of each container that keeps running, including native sidecars.
     running: Vec<Value>,
     /// The init containers. Those that end need their resources only before the containers start.
@@ -24,7 +24,7 @@ impl<'a> Usage<'a> {
     /// The usage of a pod. Resources of containers that keep running, and the overhead, are read from the pod, because
     /// sidecars, resizes and defaults of the namespace are not in its template. The others are known only from the
     /// template.
-    pub fn of_pod(pod: &Pod, template: Option<&'a Value>) -> Self {
+    pub(super) fn of_pod(pod: &Pod, template: Option<&'a Value>) -> Self {
         let containers = pod.containers.iter();
         let resources = containers.filter_map(|it| serde_json::from_str(&it.resources).ok());
         let overhead = pod.overhead.as_deref().and_then(|it| serde_json::from_str(it).ok());
@@ -69,7 +69,7 @@ impl<'a> Usage<'a> {
 
 /// Whether the same quotas count the pods of two templates, as far as the templates decide that: quotas may be for one
 /// PriorityClass, or for pods with a deadline.
-pub fn have_same_quota_scopes(one: &Value, other: &Value) -> bool {
+pub(super) fn have_same_quota_scopes(one: &Value, other: &Value) -> bool {
     let scopes = |template: &Value| {
         let spec = &template["spec"];
         (spec["priorityClassName"].clone(), spec["activeDeadlineSeconds"].is_null())
@@ -78,7 +78,7 @@ pub fn have_same_quota_scopes(one: &Value, other: &Value) -> bool {
 }
 
 /// Whether a quota that refused a pod would accept it if a pod with this usage were deleted.
-pub fn has_room_for_a_replacement(refusal: &str, old: &Usage) -> bool {
+pub(super) fn has_room_for_a_replacement(refusal: &str, old: &Usage) -> bool {
     let Some((_, exceeded)) = refusal.split_once("exceeded quota: ") else {
         return false;
     };

@@ -14,7 +14,7 @@ use crate::workload::spec::Workload;
 use crate::workload::world::World;
 
 /// Everything that the update rules read.
-pub struct Scene<'a> {
+pub(crate) struct Scene<'a> {
     /// The workload.
     pub workload: &'a Workload<'a>,
     /// What was observed.
@@ -38,12 +38,12 @@ pub struct Scene<'a> {
 
 impl Scene<'_> {
     /// Why the change from the stable to the update revision is refused because it cannot be made in place.
-    pub fn refused_in_place(&self) -> Option<&Blocked> {
+    pub(crate) fn refused_in_place(&self) -> Option<&Blocked> {
         self.in_place_refusal.get_or_init(|| refused_in_place(self)).as_ref()
     }
 
     /// Whether the update revision is refused, as far as this plan has found out.
-    pub fn is_refused(&self) -> bool {
+    pub(crate) fn is_refused(&self) -> bool {
         let in_place = self.in_place_refusal.get().is_some_and(Option::is_some);
         in_place || matches!(self.acceptance.get(), Some(Acceptance::Refused { .. }))
     }

@@ -40,13 +40,13 @@ pub(super) struct SidecarChange {
 
 impl SidecarChange {
     /// Adds these changes to `change`, which holds the changes of the template.
-    pub fn add_to(&self, change: &mut InPlaceChange) {
+    pub(super) fn add_to(&self, change: &mut InPlaceChange) {
         change.images.extend(self.images.iter().cloned());
         change.marks.extend(self.marks.iter().cloned());
     }
 
     /// The revisions to which the sets' containers are updated, by the name of the set.
-    pub fn revisions(&self) -> BTreeMap<String, String> {
+    pub(super) fn revisions(&self) -> BTreeMap<String, String> {
         let marks = self.marks.iter();
         marks.map(|it| (it.set.clone(), it.revision.clone())).collect()
     }
@@ -58,7 +58,7 @@ pub(super) struct Due<'a>(HashMap<PodUid<'a>, SidecarChange>);
 impl<'a> Due<'a> {
     /// Finds these pods. Pods that the workload holds back are left out: they get no new tokens, but may have received
     /// one earlier.
-    pub fn of(scene: &Scene<'a>) -> Self {
+    pub(super) fn of(scene: &Scene<'a>) -> Self {
         let Scene { workload, world, sizes, .. } = scene;
         if world.sidecars.is_empty() {
             return Self(HashMap::new());
@@ -74,7 +74,7 @@ impl<'a> Due<'a> {
     }
 
     /// The change to a pod's sidecars.
-    pub fn of_pod(&self, pod: &'a Pod) -> Option<&SidecarChange> {
+    pub(super) fn of_pod(&self, pod: &'a Pod) -> Option<&SidecarChange> {
         self.0.get(&pod.uid())
     }
 }

@@ -10,7 +10,8 @@ mod verdict;
 pub use backoff::Backoff;
 pub use guard_state::GuardState;
 pub use memory::{Memory, Tally};
-pub use players::{GuardedPlayers, Player};
+pub use players::GuardedPlayers;
+pub(super) use players::Player;
 pub use refused_change::RefusedChange;
 pub use verdict::{Replacement, Verdict};
 

@@ -8,7 +8,7 @@ pub struct GuardedPlayers(pub(in crate::workload) BTreeMap<String, Player>);
 
 /// Such a pod.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Player {
+pub(crate) struct Player {
     /// Its name.
     pub pod: String,
     /// Whether a user has released it.

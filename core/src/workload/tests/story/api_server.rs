@@ -81,7 +81,7 @@ impl<K: Planned + Serialize> Story<K> {
         Err(rejected(why))
     }
 
-    /// The message with which a full quota refuses an additional pod.
+    /// How a full quota refuses an additional pod.
     fn quota_refusal(&self) -> Option<Refusal> {
         let pods = self.world.pods.len();
         let quota = self.quota.filter(|quota| pods >= *quota)?;
@@ -108,7 +108,7 @@ impl<K: Planned + Serialize> Story<K> {
     /// Makes a single write.
     pub fn carry_out(&mut self, write: Write) {
         let mut memory = std::mem::take(&mut self.world.memory);
-        // What the rest of a plan would depend on is no matter.
+        // Nothing depends on a single write.
         let _ = batch(vec![write], &mut memory, self);
         self.world.memory = memory;
     }

@@ -178,6 +178,8 @@ impl<K: Planned + Serialize> Story<K> {
 
     /// Makes a plan and carries it out. Returns whether anything changed.
     pub fn reconcile(&mut self) -> bool {
+        let World { memory, revisions, sidecars, .. } = &mut self.world;
+        memory.begin_plan(revisions, sidecars);
         let plan = self.plan();
         let World { memory, now, .. } = &mut self.world;
         for until in
@@ -185,7 +187,9 @@ impl<K: Planned + Serialize> Story<K> {
         {
             assert!(plan.wake.is_some_and(|wake| wake <= until), "nothing attempts it again");
         }
-        memory.retain_failures(&plan.writes, *now);
+        if plan.status.is_some() {
+            memory.retain_failures(&plan.writes, *now);
+        }
         let mut memory = std::mem::take(memory);
         let mut changed = !plan.writes.is_empty() || plan.status.is_some();
         self.taken = self.names().into_iter().chain(self.runs()).collect();

@@ -5,14 +5,16 @@ mod rehearsals;
 mod tally;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
-pub use rehearsals::Rehearsals;
+pub(super) use rehearsals::Rehearsals;
 pub use tally::Tally;
 
-use super::{Backoff, GuardState, GuardedPlayers, Verdict};
+use super::{Backoff, GuardState, GuardedPlayers, Revision, Verdict};
 use crate::observed::Kind;
+use crate::sidecar_set::Sidecars;
 use crate::workload::decision::Failures;
 use crate::write::{Attempt, Outcome, Remember, Stop, Write};
 
@@ -64,17 +66,16 @@ impl Memory {
         self.taken.extend(names);
     }
 
-    /// Records the SidecarSets that apply to the pods, and forgets the verdicts if these sets have changed.
-    pub fn record_sidecars(&mut self, revisions: Vec<String>) {
-        if self.sidecars != revisions {
+    /// Before a plan: forgets verdicts on revisions that no longer exist, and all of them if the SidecarSets that apply to the
+    /// pods have changed.
+    pub fn begin_plan(&mut self, revisions: &[Arc<Revision>], sidecars: &[Arc<Sidecars>]) {
+        let sidecars: Vec<String> = sidecars.iter().map(|it| it.new_pods_identity()).collect();
+        if self.sidecars != sidecars {
             self.verdicts.clear();
             self.refused.clear();
-            self.sidecars = revisions;
+            self.sidecars = sidecars;
         }
-    }
-
-    /// Forgets revisions that no longer exist.
-    pub fn retain_revisions(&mut self, exists: impl Fn(&str) -> bool) {
+        let exists = |name: &str| revisions.iter().any(|it| it.name == name);
         self.verdicts.retain(|revision, _| exists(revision));
         self.refused.retain(|revision| exists(revision));
     }
