@@ -36,6 +36,8 @@ static PLANE: OnceCell<ControlPlane> = OnceCell::const_new();
 pub struct Test {
     /// Its path with the crate.
     path: &'static str,
+    /// Its line in the file.
+    line: u32,
     body: Body,
 }
 
@@ -45,9 +47,9 @@ inventory::collect!(Test);
 pub type Body = for<'a> fn(&'a mut Case) -> LocalBoxFuture<'a, Result<()>>;
 
 impl Test {
-    /// A test of this path.
-    pub const fn new(path: &'static str, body: Body) -> Self {
-        Test { path, body }
+    /// A test of this path, at this line of its file.
+    pub const fn new(path: &'static str, line: u32, body: Body) -> Self {
+        Test { path, line, body }
     }
 
     /// The name that selects the test: its path without the crate.
@@ -56,10 +58,11 @@ impl Test {
     }
 }
 
-/// The tests of this binary, by name.
+/// The tests of this binary, by module, and in the order of their file.
 pub fn all() -> Vec<Test> {
     let mut tests: Vec<Test> = inventory::iter::<Test>().copied().collect();
-    tests.sort_by_key(Test::name);
+    let module = |test: &Test| test.name().rsplit_once("::").map_or("", |(module, _)| module);
+    tests.sort_by_key(|test| (module(test), test.line));
     tests
 }
 

@@ -13,6 +13,7 @@ pub fn test(_: TokenStream, function: TokenStream) -> TokenStream {
     let registration = format!(
         "::e2e::inventory::submit! {{ ::e2e::trial::Test::new(
             ::std::concat!(::std::module_path!(), \"::\", ::std::stringify!({name})),
+            ::std::line!(),
             |case| ::std::boxed::Box::pin({name}(case)),
         ) }}"
     );
