@@ -146,7 +146,9 @@ async fn play_one(case: &Case, situation: &Situation) -> Result<()> {
     let began = tokio::time::Instant::now();
     let status = until_shown(case, situation, &workload).await?;
     eprintln!("{}: shown after {:.1} s", situation.name, began.elapsed().as_secs_f32());
-    check_texts(case, situation, &workload).await?;
+    // Another pod may get into the situation between two commands, and be named first.
+    let check = async || check_texts(case, situation, &workload).await;
+    eventually("all texts say the same", LIMIT, check).await?;
     check_commands(case, situation, &workload, &status).await
 }
 
