@@ -74,9 +74,7 @@ fn phases<S: Server, M: Remember>(
     if let Some(status) = plan.status {
         server.write_status(status);
     }
-    let last = batch(after, memory, server)?;
-    let is_decided = last == Outcome::Done || matches!(first, Outcome::Failed { .. });
-    Ok(if is_decided { first } else { last })
+    Ok(first.then(batch(after, memory, server)?))
 }
 
 /// Makes the writes of one phase, one after another.

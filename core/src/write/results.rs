@@ -28,6 +28,17 @@ pub enum Outcome {
     },
 }
 
+impl Outcome {
+    /// How a plan ended after one more batch of its writes. The first failure is kept, and an end that leaves nothing
+    /// to do does not hide an earlier one.
+    pub fn then(self, last: Self) -> Self {
+        match (&self, &last) {
+            (Self::Failed { .. }, _) | (_, Self::Done) => self,
+            _ => last,
+        }
+    }
+}
+
 /// Why the rest of a plan is dropped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stop {

@@ -120,11 +120,9 @@ impl Unchanged {
         }
     }
 
-    /// Observes the pod; None if it does not exist.
-    fn observe(&mut self, pod: Option<&Pod>) {
-        if !pod.is_some_and(|pod| self.allows(pod)) && *self != Self::Any {
-            *self = Self::Never;
-        }
+    /// Whether the pod, which may not exist, is no longer as it was observed.
+    fn is_broken_by(&self, pod: Option<&Pod>) -> bool {
+        matches!(self, Self::Since(_)) && !pod.is_some_and(|pod| self.allows(pod))
     }
 }
 
@@ -159,17 +157,16 @@ impl Reconcile {
     pub fn observe(self: &mut Rc<Self>, pods: &[Pod]) {
         let find = |uid| pods.iter().find(|pod| pod.uid == uid);
         let is_void = |write: &Write| {
-            write.unchanged().is_some_and(|(uid, seen)| match seen {
-                Unchanged::Since(_) => !find(uid).is_some_and(|pod| seen.allows(pod)),
-                Unchanged::Any | Unchanged::Never => false,
-            })
+            write.unchanged().is_some_and(|(uid, seen)| seen.is_broken_by(find(uid)))
         };
         if !self.before.iter().chain(&self.after).any(is_void) {
             return;
         }
         let Self { before, after, .. } = Rc::make_mut(self);
         for (uid, seen) in before.iter_mut().chain(after).flat_map(Write::unchanged_mut) {
-            seen.observe(find(uid));
+            if seen.is_broken_by(find(uid)) {
+                *seen = Unchanged::Never;
+            }
         }
     }
 

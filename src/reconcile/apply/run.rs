@@ -122,10 +122,7 @@ impl<S: Serialize, M: Remember> Execution<'_, S, M> {
         if !after_status.is_empty() {
             let proven_until = self.proven_until;
             let until = proven_until.unwrap_or_else(|| Instant::now() + PROOF_LIFETIME);
-            let last_outcome = self.batch(after_status, until).await?;
-            if last_outcome != Outcome::Done && !matches!(outcome, Outcome::Failed { .. }) {
-                outcome = last_outcome;
-            }
+            outcome = outcome.then(self.batch(after_status, until).await?);
         }
         Ok(outcome)
     }
