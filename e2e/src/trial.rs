@@ -27,7 +27,7 @@ use crate::node;
 /// How many tests run at a time. They mostly wait.
 const CONCURRENCY: usize = 8;
 /// How long a test may take. Some start a control plane of their own, or run all commands of a document.
-const LIMIT: Duration = Duration::from_secs(600);
+const LIMIT: Duration = Duration::from_secs(1200);
 
 static PLANE: OnceCell<ControlPlane> = OnceCell::const_new();
 

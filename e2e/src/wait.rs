@@ -5,6 +5,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow};
 use tokio::time::{Instant, sleep, timeout_at};
 
+/// How long to wait for what does happen. It only ends a test that would wait forever: how fast something is depends on the
+/// machine, and is measured by benchmarks.
+pub const LIMIT: Duration = Duration::from_secs(300);
 /// How often a condition is checked.
 const POLL: Duration = Duration::from_millis(100);
 /// How often it is checked after some seconds. Eight tests that read a workload with its pods and HookRuns ten times a second

@@ -242,7 +242,7 @@ async fn the_command_in_the_notes_creates_a_workload(case: &mut Case) -> Result<
     let mut command = shell.command(&format!("{}\nEND\n", &notes[start..end]));
     let applied = run_unchecked(command.current_dir(&folder)).await?;
     ensure!(applied.stdout.contains("hello created"), "{applied:?}");
-    let ready = ["wait", "gamedeployment/hello", "--for=condition=Ready", "--timeout=120s"];
+    let ready = ["wait", "gamedeployment/hello", "--for=condition=Ready", "--timeout=300s"];
     case.kubectl(&ready).await?;
     Ok(())
 }

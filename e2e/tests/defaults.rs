@@ -389,7 +389,7 @@ async fn an_orphaned_stateful_set_is_taken_over_with_its_pods(case: &mut Case) -
     });
     case.apply(&native).await?;
     let native_set = format!("statefulset/{SET}");
-    case.kubectl(&["rollout", "status", &native_set, "--timeout=60s"]).await?;
+    case.kubectl(&["rollout", "status", &native_set, "--timeout=300s"]).await?;
     let pods = case.list("pods").await?;
     case.kubectl(&["delete", &native_set, "--cascade=orphan"]).await?;
     let game = Game::ordered(2).set("/spec/serviceName", GAME).set("/spec/template", template);

@@ -87,7 +87,7 @@ async fn apply_each(case: &Case, folder: &str) -> Result<()> {
             |name: &&str| name.starts_with("gamedeployment") || name.starts_with("gamestatefulset");
         let created = applied.lines().filter_map(|line| line.strip_suffix(" created"));
         for workload in created.filter(is_workload) {
-            let wait = ["wait", workload, "--for=condition=Ready", "--timeout=120s"];
+            let wait = ["wait", workload, "--for=condition=Ready", "--timeout=300s"];
             case.kubectl(&wait).await.with_context(|| path.to_string())?;
         }
         case.kubectl(&["delete", "-f", &path]).await?;

@@ -130,7 +130,7 @@ async fn a_drain_waits_for_guarded_pods(case: &mut Case) -> Result<()> {
     case.hooks.answer("/", allowing_answer());
     case.scale(0).await?;
     case.until("all pods are deleted", |view| view.pods.is_empty()).await?;
-    case.kubectl(&["drain", &node, "--timeout=30s"]).await?;
+    case.kubectl(&["drain", &node, "--timeout=300s"]).await?;
     case.kubectl(&["delete", "node", &node]).await?;
     uninstall(case, "guard").await
 }
@@ -306,7 +306,7 @@ async fn the_label_alone_guards_nothing(case: &mut Case) -> Result<()> {
         "spec": {"containers": [{"name": "game", "image": "game:v1"}]},
     });
     case.apply(pod).await?;
-    let wait = ["wait", "--for=condition=Ready", "pod/mine", "--timeout=120s"];
+    let wait = ["wait", "--for=condition=Ready", "pod/mine", "--timeout=300s"];
     case.kubectl(&wait).await?;
     case.kubectl(&["delete", "pod", "mine"]).await?;
     let budget = json!({

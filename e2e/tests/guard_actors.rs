@@ -57,7 +57,7 @@ async fn a_drain_waits_during_a_foreground_deletion(case: &mut Case) -> Result<(
     ensure!(live_pods(case).await? == before, "a pod was deleted");
     ensure!(budgets(case).await?.len() == 1, "the budget was deleted");
     case.hooks.answer("/", allowing_answer());
-    case.kubectl(&["drain", &node, "--timeout=120s"]).await?;
+    case.kubectl(&["drain", &node, "--timeout=300s"]).await?;
     until_deleted(case).await?;
     case.kubectl(&["delete", "node", &node]).await?;
     uninstall(case, "guard").await

@@ -56,7 +56,7 @@ async fn delete_crds(case: &mut Case) -> Result<()> {
     until_guarded(case, 2).await?;
 
     // HookRuns have no finalizers, so their CRD is deleted immediately.
-    case.kubectl(&["delete", "crd", RUNS, "--timeout=120s"]).await?;
+    case.kubectl(&["delete", "crd", RUNS, "--timeout=300s"]).await?;
     delete_while_guarded(case, SETS, 5 + 2).await?;
     // Hooks run again once the CRD is back, even if the operator was restarted while the CRD was missing.
     case.operator.terminate().await?;
@@ -79,7 +79,7 @@ async fn delete_crds(case: &mut Case) -> Result<()> {
     let wait = ["wait", "--for=condition=Guarded", "gamedeployment", "--all"];
     case.kubectl(&wait).await?;
     for crd in [RUNS, SETS] {
-        case.kubectl(&["delete", "crd", crd, "--timeout=120s"]).await?;
+        case.kubectl(&["delete", "crd", crd, "--timeout=300s"]).await?;
     }
     delete_while_guarded(case, DEPLOYMENTS, 3 + 1).await?;
     for command in [&["get", GAME][..], &["tree", GAME], &["history", GAME]] {
@@ -166,7 +166,7 @@ async fn delete_while_guarded(case: &Case, crd: &str, expected: usize) -> Result
 /// Waits until a CRD, its workload and the workload's budget are deleted.
 async fn until_deleted(case: &Case, crd: &str) -> Result<()> {
     let name = format!("crd/{crd}");
-    case.kubectl(&["wait", "--for=delete", &name, "--timeout=120s"]).await?;
+    case.kubectl(&["wait", "--for=delete", &name, "--timeout=300s"]).await?;
     let kind = crd.split('.').next().unwrap_or_default();
     let workload = if kind == "gamestatefulsets" { SET } else { GAME };
     case.eventually("the workload's budget is deleted", async || {

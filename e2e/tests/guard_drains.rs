@@ -59,7 +59,7 @@ fn was_slow(case: &Case, start: Timestamp) -> Result<bool> {
 /// Drains the node of a drain that began at `start` and failed because this machine was too slow.
 async fn drain_again(case: &Case, node: &str, start: Timestamp, error: &str) -> Result<()> {
     ensure!(was_slow(case, start)?, "{error}");
-    case.kubectl(&["drain", node, "--timeout=60s"]).await?;
+    case.kubectl(&["drain", node, "--timeout=300s"]).await?;
     Ok(())
 }
 

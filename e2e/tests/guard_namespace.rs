@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::addons::policy::{install, uninstall};
 use e2e::case::Case;
 use e2e::cluster::operator::Operator;
-use e2e::wait::eventually;
+use e2e::wait::{LIMIT, eventually};
 use e2e::workload::manifest::Game;
 use judge::names::HOOK_RESULT;
 use judge::object::{annotation, text};
@@ -74,8 +74,7 @@ async fn until_hooks_fail(case: &Case, pods: usize) -> Result<()> {
 
 async fn until_namespace_is_deleted(case: &Case) -> Result<()> {
     // The namespace controller may check only once a minute whether the namespace is empty.
-    let limit = Duration::from_secs(200);
-    eventually("the namespace is deleted", limit, async || {
+    eventually("the namespace is deleted", LIMIT, async || {
         let get = ["get", "namespace", &case.namespace, "--ignore-not-found"];
         let found = case.kubectl(&get).await?;
         ensure!(found.is_empty(), "{found}");

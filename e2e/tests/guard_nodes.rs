@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use e2e::case::Case;
-use e2e::wait::{consistently, eventually};
+use e2e::wait::{LIMIT, consistently, eventually};
 use e2e::workload::manifest::Game;
 use e2e::workload::view::View;
 use e2e::workload::{GAME, SET};
@@ -62,7 +62,7 @@ async fn a_node_is_emptied_by_a_move(case: &mut Case) -> Result<()> {
     ensure!(error.contains("disruption budget"), "{error}");
     ensure!(on_node(&case.view().await?) == 2, "a pod was deleted");
     case.hooks.answer("/", allowing_answer());
-    case.kubectl(&["drain", &node, "--timeout=120s"]).await?;
+    case.kubectl(&["drain", &node, "--timeout=300s"]).await?;
     let view = until_guarded(case, 2).await?;
     view.ensure(on_node(&view) == 0)?;
     let again = case.game(&["move", &target]).await?;
@@ -128,7 +128,7 @@ async fn on_node_going_moves_pods_off_a_cordoned_node(case: &mut Case) -> Result
     case.kubectl(&["taint", "node", &node, "ToBeDeletedByClusterAutoscaler=1:NoSchedule"]).await?;
     case.until("both pods are to be moved", |view| moving(view) == 2).await?;
     case.hooks.answer("/", allowing_answer());
-    case.kubectl(&["drain", &node, "--timeout=120s"]).await?;
+    case.kubectl(&["drain", &node, "--timeout=300s"]).await?;
     let view = until_guarded(case, 2).await?;
     view.ensure(count_on(&view, &node) == 0)?;
     case.kubectl(&["delete", "node", &node]).await?;
@@ -139,7 +139,7 @@ async fn on_node_going_moves_pods_off_a_cordoned_node(case: &mut Case) -> Result
 async fn until_replaced(case: &Case, node: &str) -> Result<()> {
     // The pod garbage collector waits for 40 s before it treats a node as deleted, and runs every 20 s: at worst, 80 s
     // pass before it acts.
-    eventually("the pods are replaced", Duration::from_secs(200), async || {
+    eventually("the pods are replaced", LIMIT, async || {
         let pods = case.view().await?.pods.into_iter();
         let left = pods.filter(|pod| text(&pod.0, "/spec/nodeName") == node).count();
         ensure!(left == 0, "{left} pods are left");
@@ -172,7 +172,7 @@ async fn a_drain_that_waits_is_told_with_the_command_that_moves_the_pods(
     .await?;
     case.hooks.answer("/", allowing_answer());
     case.game(&["move", &format!("node/{node}"), "-A"]).await?;
-    case.kubectl(&["drain", &node, "--timeout=120s"]).await?;
+    case.kubectl(&["drain", &node, "--timeout=300s"]).await?;
     let view = until_guarded(case, 2).await?;
     view.ensure(count_on(&view, &node) == 0)?;
     case.kubectl(&["delete", "node", &node]).await?;

@@ -92,7 +92,7 @@ async fn commands_are_run_only_in_pods_of_workloads(case: &mut Case) -> Result<(
         "spec": {"containers": [{"name": "game", "image": "other:v1"}]},
     }))
     .await?;
-    let ready = ["wait", "pod/other", "--for=condition=Ready", "--timeout=60s"];
+    let ready = ["wait", "pod/other", "--for=condition=Ready", "--timeout=300s"];
     case.kubectl(&ready).await?;
     let mut sidecar = command_run("sidecar", &pod, json!(["true"]), json!({}));
     sidecar["spec"]["metrics"][0]["provider"]["exec"]["container"] = json!("sidecar");

@@ -183,7 +183,7 @@ async fn forge(case: &Case, job: &Value) -> Result<()> {
         "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}},
     });
     case.apply(forged).await?;
-    case.kubectl(&["wait", "--for=condition=Complete", &format!("job/{name}"), "--timeout=60s"])
+    case.kubectl(&["wait", "--for=condition=Complete", &format!("job/{name}"), "--timeout=300s"])
         .await?;
     Ok(())
 }
@@ -321,7 +321,7 @@ async fn only_the_operator_creates_what_its_objects_own(case: &mut Case) -> Resu
         "wait",
         "--for=jsonpath={.status.active}=1",
         &format!("job/{name}"),
-        "--timeout=60s",
+        "--timeout=300s",
     ])
     .await?;
     for policy in ["owned", "job-pods"] {

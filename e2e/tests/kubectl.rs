@@ -54,14 +54,14 @@ async fn short_names_and_the_category_work(case: &mut Case) -> Result<()> {
 async fn wait_for_ready_works(case: &mut Case) -> Result<()> {
     let game = Game::in_place(3).max_unavailable(1).set("/spec/minReadySeconds", 1);
     case.apply(game).await?;
-    let ready = ["wait", "--for=condition=Ready", "--timeout=120s", "gamedeployment", GAME];
+    let ready = ["wait", "--for=condition=Ready", "--timeout=300s", "gamedeployment", GAME];
     case.kubectl(&ready).await?;
     let view = case.view().await?;
     view.ensure(view.counts() == [3; 5])?;
     // The rollout must not be complete before kubectl begins to wait.
     case.set_image("game:v2-slow10").await?;
     let not_ready =
-        ["wait", "--for=condition=Ready=False", "--timeout=120s", "gamedeployment", GAME];
+        ["wait", "--for=condition=Ready=False", "--timeout=300s", "gamedeployment", GAME];
     case.kubectl(&not_ready).await?;
     case.kubectl(&ready).await?;
     let view = case.view().await?;

@@ -266,7 +266,7 @@ async fn a_lost_node_keeps_its_terminating_pods(case: &mut Case) -> Result<()> {
         let verb = if lost == node { "label" } else { "annotate" };
         case.kubectl(&[verb, lost, "stage.gamekeeper/lost=true"]).await?;
     }
-    let timeout = "--timeout=120s";
+    let timeout = "--timeout=300s";
     case.kubectl(&["wait", "--for=condition=Ready=Unknown", &node, timeout]).await?;
     case.kubectl(&["delete", "pod", "game", "--wait=false"]).await?;
     set_image(case, "game:v2").await?;

@@ -285,6 +285,6 @@ async fn a_namespace_can_be_deleted(case: &mut Case) -> Result<()> {
     case.scale(2).await?;
     case.until("a hook runs", |view| view.runs.len() == 1).await?;
     let namespace = case.namespace.clone();
-    case.kubectl(&["delete", "namespace", &namespace, "--wait=true", "--timeout=180s"]).await?;
+    case.kubectl(&["delete", "namespace", &namespace, "--wait=true", "--timeout=300s"]).await?;
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use e2e::case::Case;
 use e2e::cluster::operator::Operator;
-use e2e::wait::{consistently, eventually};
+use e2e::wait::{LIMIT, consistently, eventually};
 use e2e::workload::manifest::{Game, hook_template};
 use jiff::Timestamp;
 use judge::{Counts, Event};
@@ -112,7 +112,7 @@ async fn a_thawed_leader_without_a_lease_writes_nothing(case: &mut Case) -> Resu
     let before = writes(case)?.len();
     case.set_image("game:v3").await?;
     case.operator.thaw().await?;
-    eventually("the operator exits", Duration::from_secs(60), async || {
+    eventually("the operator exits", LIMIT, async || {
         ensure!(case.operator.has_lost_its_lease()?, "the operator is still running");
         Ok(())
     })

@@ -161,7 +161,7 @@ async fn a_namespace_is_deleted_with_its_protected_workloads(case: &mut Case) ->
         })
         .await?;
     }
-    let delete = ["delete", "namespace", &other, "--timeout=120s"];
+    let delete = ["delete", "namespace", &other, "--timeout=300s"];
     plane.kubectl(&delete, "").await?;
     unprotect(case).await
 }

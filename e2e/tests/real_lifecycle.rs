@@ -3,7 +3,6 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
@@ -13,11 +12,10 @@ use e2e::documents::shell::Shell;
 use e2e::documents::transcript::commands;
 use e2e::node::{self, Node};
 use e2e::process::command::run_unchecked;
-use e2e::wait::eventually;
+use e2e::wait::{LIMIT, eventually};
 use judge::object::text;
 use serde_json::{Value, json};
 
-const LIMIT: Duration = Duration::from_secs(120);
 /// What the scripts of the examples print about the Cluster.
 const PRINTED: &str = "the cluster labels and annotations key=value pair:location=xa node.alpha.kubernetes.io/test=hello\n";
 /// A script that waits until the test releases it.
@@ -150,7 +148,7 @@ async fn run_example(
         let found = stage.kubectl(&format!("logs -n {HOOKS} job/{job}")).await?;
         ensure!(found == *expected, "{job} printed {found:?}");
     }
-    let delete = format!("delete cluster {name} --timeout=60s");
+    let delete = format!("delete cluster {name} --timeout=300s");
     stage.kubectl(&delete).await?;
     Ok(())
 }

@@ -217,7 +217,7 @@ async fn kubectl_prints_and_scales_a_set(case: &mut Case) -> Result<()> {
     let table = case.table(&["get", "gamestatefulset"]).await?;
     ensure!(table.headings == WORKLOAD_COLUMNS, "{table:?}");
     ensure!(table.lines[0][..6] == [SET, "3", "3", "3", "3", "3"], "{table:?}");
-    let wait = ["wait", "--for=condition=Ready", "--timeout=30s", "gsts", SET];
+    let wait = ["wait", "--for=condition=Ready", "--timeout=300s", "gsts", SET];
     case.kubectl(&wait).await?;
     let view = case.view().await?;
     let current = view.text("/status/currentRevision");

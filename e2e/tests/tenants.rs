@@ -10,11 +10,13 @@ use futures::future::{join_all, try_join};
 
 /// The number of the victim's pods.
 const PODS: i64 = 6;
+/// The lease is long enough for an API server that other tests keep busy. `bench tenants` has the chart's.
+const LEASE: &str = "lease.durationSeconds=60";
 /// The peak memory that the operator may reach, in bytes.
 const MEMORY: u64 = 400 << 20;
-/// How long /healthz may take at any moment: as long as the chart's probes wait. `bench tenants` measures it in a release
-/// build.
-const HEALTH: Duration = Duration::from_secs(5);
+/// How long /healthz may take at any moment: a kubelet restarts the container when three probes in a row, ten seconds apart,
+/// have waited for five seconds each. `bench tenants` measures how long it takes.
+const HEALTH: Duration = Duration::from_secs(25);
 
 /// Attacks that use up the memory of the attacker's namespace, which the other attacks' objects then lack. `bench tenants`
 /// measures them.
@@ -27,7 +29,7 @@ const FILL_THE_CACHES: [&str; 4] = [
 
 #[e2e::test]
 async fn a_tenants_attacks_do_not_stop_another_tenant(case: &mut Case) -> Result<()> {
-    let mut stage = Stage::start(case.folder(), PODS).await?;
+    let mut stage = Stage::start(case.folder(), PODS, LEASE).await?;
     let outcome = attack_and_restart(&mut stage).await;
     let ended = stage.stop().await;
     outcome.and(ended)
@@ -54,12 +56,14 @@ async fn attack_and_restart(stage: &mut Stage) -> Result<()> {
 
 fn check_health(health: HealthProbes) -> Result<()> {
     let slowest = health.slowest()?;
+    eprintln!("tenants: /healthz took {slowest:?} at most");
     ensure!(slowest < HEALTH, "/healthz took {slowest:?}");
     Ok(())
 }
 
 fn check_memory(stage: &Stage) -> Result<()> {
     let peak = stage.operator.peak_memory()?;
+    eprintln!("tenants: the operator used {} MB at most", peak >> 20);
     ensure!(peak < MEMORY, "the operator used {} MB", peak >> 20);
     Ok(())
 }

@@ -266,9 +266,9 @@ async fn report_until_fixed(case: &mut Case) -> Result<()> {
     run["spec"]["policy"] = json!("Parallel");
     case.apply(&run).await?;
     case.until_settled(2).await?;
-    let wait = ["wait", "--for=condition=Ready", "--timeout=60s"];
+    let wait = ["wait", "--for=condition=Ready", "--timeout=300s"];
     case.kubectl(&[&wait[..], &["gamestatefulset", SET]].concat()).await?;
-    let wait = ["wait", "--for=jsonpath={.status.phase}=Successful", "--timeout=60s"];
+    let wait = ["wait", "--for=jsonpath={.status.phase}=Successful", "--timeout=300s"];
     case.kubectl(&[&wait[..], &["hookrun", "check"]].concat()).await?;
     let pods = case.list("pods").await?;
     let [game, set, check, template] = &FIELDS;

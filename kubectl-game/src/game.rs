@@ -183,9 +183,10 @@ impl Game {
         self.paused || self.own_pause.is_some() && !self.status.pause_conditions.is_empty()
     }
 
-    /// Whether the workload was paused by a user, not by a canary step.
+    /// Whether the workload was paused by a user, not by a canary step. While the operator begins or ends its own pause,
+    /// the annotation may be there without a pause condition.
     pub fn is_paused_by_user(&self) -> bool {
-        self.paused && self.status.pause_conditions.is_empty()
+        self.paused && self.own_pause.is_none() && self.status.pause_conditions.is_empty()
     }
 
     pub fn has_hook(&self, point: HookPoint) -> bool {

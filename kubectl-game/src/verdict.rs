@@ -313,7 +313,7 @@ fn pause(scene: &Scene, now: Timestamp) -> Option<Finding> {
     let game = &scene.game;
     let Some(held) = game.status.pause_conditions.first() else {
         let sentence = "paused by a user (spec.updateStrategy.paused is true)";
-        return game.paused.then(|| {
+        return game.is_paused_by_user().then(|| {
             Finding::new(End::Stopped, "Paused", sentence)
                 .with_commands([game.subject().resume("continue with")])
         });

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use futures::stream::{SplitSink, SplitStream};
@@ -16,8 +15,8 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 
-/// How long the browser may take for a call.
-const LIMIT: Duration = Duration::from_secs(60);
+use crate::wait::LIMIT;
+
 /// The longest message: the accessibility tree of thousands of pods is long.
 const MAX_MESSAGE: usize = 256 << 20;
 

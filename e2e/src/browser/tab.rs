@@ -10,9 +10,8 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::devtools::DevTools;
+use crate::wait::LIMIT;
 
-/// How long to wait for a condition.
-const LIMIT: Duration = Duration::from_secs(60);
 /// How often a condition is checked.
 const INTERVAL: Duration = Duration::from_millis(50);
 

@@ -6,7 +6,6 @@ pub mod gitops;
 mod observe;
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use judge::object::text;
@@ -21,12 +20,9 @@ use crate::documents::shell::Shell;
 use crate::faults::FaultProxy;
 use crate::process::command::{CommandOutput, go_command, run, run_unchecked};
 use crate::servers::hook_server::HookServer;
-use crate::wait::eventually;
+use crate::wait::{LIMIT, eventually};
 use crate::workload::view::View;
 use crate::workload::{GAME, SET};
-
-/// How long to wait for a condition.
-const LIMIT: Duration = Duration::from_secs(120);
 
 /// The environment of a test.
 pub struct Case {

@@ -6,8 +6,8 @@ use anyhow::{Context, Result, bail, ensure};
 use judge::object::{controller, text, uid};
 use serde_json::{Value, json};
 
-use super::{Case, LIMIT};
-use crate::wait::{consistently, eventually};
+use super::Case;
+use crate::wait::{LIMIT, consistently, eventually};
 use crate::workload::table::Table;
 use crate::workload::view::{Pod, Run, View};
 

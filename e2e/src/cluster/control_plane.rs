@@ -19,12 +19,10 @@ use crate::faults::FaultProxy;
 use crate::process::command::{go_command, run};
 use crate::process::program::program;
 use crate::process::usage::processor_time;
-use crate::wait::eventually;
+use crate::wait::{LIMIT, eventually};
 
 /// The prefix of the names of test clusters. The process ID follows.
 const PREFIX: &str = "e2e-";
-/// How long discovery of a new kind may take.
-const LIMIT: Duration = Duration::from_secs(120);
 /// The kinds of `crds/`, each with the path of its collection. Cluster is missing, because the chart installs it only
 /// with lifecycle hooks.
 const KINDS: [(&str, &str); 5] = [

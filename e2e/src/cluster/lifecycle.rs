@@ -1,7 +1,6 @@
 //! A separate control plane for tests of Clusters. The chart is installed on it with lifecycle hooks enabled.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use judge::object::text;
@@ -12,7 +11,7 @@ use crate::cluster::chart::CHART;
 use crate::cluster::control_plane::ControlPlane;
 use crate::cluster::operator::Operator;
 use crate::process::command::{CommandOutput, go_command, run_unchecked};
-use crate::wait::eventually;
+use crate::wait::{LIMIT, eventually};
 
 /// Namespace of the release.
 pub const SYSTEM: &str = "gamekeeper-system";
@@ -22,8 +21,6 @@ pub const HOOKS: &str = "gamekeeper-hooks";
 const GAMES: &str = "default";
 /// The registry of the operator's image, which only the real node pulls.
 const REGISTRY: &str = "registry.test/";
-/// How long to wait for a condition.
-const LIMIT: Duration = Duration::from_secs(120);
 
 /// A control plane with the chart's operator.
 pub struct Stage {

@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -14,10 +13,8 @@ use crate::checkout::repository;
 use crate::cluster::control_plane::ControlPlane;
 use crate::documents::transcript::{DocCommand, normalized};
 use crate::process::command::{CommandOutput, WITHOUT_GC, run, run_unchecked};
-use crate::wait::eventually;
+use crate::wait::{LIMIT, eventually};
 
-/// How long to wait for the expected output.
-const LIMIT: Duration = Duration::from_secs(120);
 /// Commands that change nothing. They are repeated until their output is as expected.
 const READ_ONLY: [&str; 5] = [
     "kubectl get ",

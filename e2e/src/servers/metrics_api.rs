@@ -52,7 +52,7 @@ impl MetricsApi {
         let api = Self { port, values, task };
         case.apply(api.objects(&case.namespace)).await?;
         let available = format!("apiservice/{API_SERVICE}");
-        let wait = ["wait", "--for=condition=Available", "--timeout=60s", &available];
+        let wait = ["wait", "--for=condition=Available", "--timeout=300s", &available];
         case.kubectl(&wait).await?;
         Ok(api)
     }

@@ -24,7 +24,7 @@ use crate::cluster::chart::CHART;
 use crate::cluster::control_plane::ControlPlane;
 use crate::cluster::operator::Operator;
 use crate::servers::hook_server::HookServer;
-use crate::wait::eventually;
+use crate::wait::{LIMIT, eventually};
 use crate::workload::manifest::{Game, hook_template};
 
 /// Namespace of the release.
@@ -35,8 +35,6 @@ pub const VICTIM: &str = "victim";
 pub const ATTACKER: &str = "attacker";
 /// The chart's memory limit, in bytes.
 const MEMORY: u64 = 1 << 30;
-/// How long a rollout may take under any attack.
-const LIMIT: Duration = Duration::from_secs(120);
 
 /// The cluster, the operator and both tenants.
 pub struct Stage {
@@ -58,10 +56,11 @@ pub struct Lease {
 }
 
 impl Stage {
-    /// Sets up the stage with this number of victim pods. The operator keeps its files in `folder`.
-    pub async fn start(folder: &Path, pods: i64) -> Result<Self> {
+    /// Sets up the stage with this number of victim pods, and with these further values of the chart (`KEY=VALUE`). The
+    /// operator keeps its files in `folder`.
+    pub async fn start(folder: &Path, pods: i64, values: &str) -> Result<Self> {
         let plane = ControlPlane::fair("tenants").await?;
-        match Self::set_up(&plane, folder).await {
+        match Self::set_up(&plane, folder, values).await {
             Ok((operator, hooks, deliveries)) => {
                 let stage = Stage { plane, operator, hooks, deliveries, pods };
                 stage.create_victim().await?;
@@ -77,17 +76,19 @@ impl Stage {
     async fn set_up(
         plane: &ControlPlane,
         folder: &Path,
+        values: &str,
     ) -> Result<(Operator, HookServer, Deliveries)> {
         for namespace in [SYSTEM, VICTIM, ATTACKER] {
             plane.create_namespace(namespace).await?;
         }
+        let values = format!("--set=hooks.allSecrets=true,hooks.allowLoopback=true,{values}");
         let install = [
             "install",
             "gamekeeper",
             CHART,
             "--namespace",
             SYSTEM,
-            "--set=hooks.allSecrets=true,hooks.allowLoopback=true",
+            &values,
             "--wait",
             "--timeout=300s",
         ];
@@ -134,15 +135,9 @@ impl Stage {
         Ok(())
     }
 
-    async fn game(&self) -> Result<Value> {
-        let name = crate::workload::GAME;
-        let games = format!("/apis/tkex.tencent.com/v1alpha1/namespaces/{VICTIM}/gamedeployments");
-        self.plane.get(&format!("{games}/{name}")).await
-    }
-
     async fn until_complete(&self) -> Result<()> {
         eventually("the victim's rollout is complete", LIMIT, async || {
-            let game = self.game().await?;
+            let game = self.plane.get(&game_path()).await?;
             let status = &game["status"];
             let is_complete = status["observedGeneration"] == game["metadata"]["generation"]
                 && status["updatedReadyReplicas"] == self.pods
@@ -157,10 +152,9 @@ impl Stage {
     pub async fn roll_out(&self, image: &str) -> Result<Duration> {
         let started = Instant::now();
         let path = "/spec/template/spec/containers/0/image";
-        let name = crate::workload::GAME;
-        let games = format!("/apis/tkex.tencent.com/v1alpha1/namespaces/{VICTIM}/gamedeployments");
         let operation = json!([{"op": "replace", "path": path, "value": image}]);
-        self.plane.patch(&format!("{games}/{name}"), &operation).await?;
+        let set = async || self.plane.patch(&game_path(), &operation).await;
+        eventually("the image is set", LIMIT, set).await?;
         self.until_complete().await?;
         Ok(started.elapsed())
     }
@@ -192,21 +186,25 @@ impl Stage {
         .await
     }
 
-    /// Creates an object in the attacker's namespace. Returns None if the API server refuses it.
+    /// Creates an object in the attacker's namespace. Returns None if the API server refuses it. What fails otherwise is tried
+    /// again, because the attacks may keep the API server busy, too.
     async fn store(&self, plural: &str, object: &Value) -> Result<Option<Value>> {
         let api = match plural {
             "secrets" | "pods" | "persistentvolumeclaims" => "/api/v1",
             "poddisruptionbudgets" => "/apis/policy/v1",
             _ => "/apis/tkex.tencent.com/v1alpha1",
         };
-        let request = Request::post(format!("{api}/namespaces/{ATTACKER}/{plural}"))
-            .header("content-type", "application/json")
-            .body(object.to_string().into_bytes())?;
-        match self.plane.client().request(request).await {
-            Ok(stored) => Ok(Some(stored)),
-            Err(kube::Error::Api(status)) if status.code < 500 => Ok(None),
-            Err(error) => Err(error).context("the API server failed while storing an attack"),
-        }
+        let collection = format!("{api}/namespaces/{ATTACKER}/{plural}");
+        let body = object.to_string().into_bytes();
+        eventually("the API server answers an attack", LIMIT, async || {
+            let request = Request::post(&collection).header("content-type", "application/json");
+            match self.plane.client().request(request.body(body.clone())?).await {
+                Ok(stored) => Ok(Some(stored)),
+                Err(kube::Error::Api(status)) if status.code < 500 => Ok(None),
+                Err(error) => Err(error.into()),
+            }
+        })
+        .await
     }
 
     /// Deletes the attacker's workloads, HookRuns, HookTemplates, pods, claims and budgets, each kind with one request.
@@ -235,4 +233,10 @@ impl Stage {
         let runs = format!("/apis/tkex.tencent.com/v1alpha1/namespaces/{ATTACKER}/hookruns");
         self.plane.get(&format!("{runs}/{name}")).await
     }
+}
+
+/// The path of the victim's workload.
+fn game_path() -> String {
+    let name = crate::workload::GAME;
+    format!("/apis/tkex.tencent.com/v1alpha1/namespaces/{VICTIM}/gamedeployments/{name}")
 }

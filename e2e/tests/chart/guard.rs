@@ -1,19 +1,15 @@
 //! Guarded pods during upgrades and rollbacks of the release: the policy stays in force, and the operator keeps its
 //! exemption from it.
 
-use std::time::Duration;
-
 use anyhow::{Result, ensure};
 use e2e::cluster::control_plane::ControlPlane;
-use e2e::wait::eventually;
+use e2e::wait::{LIMIT, eventually};
 use e2e::workload::GAME;
 use e2e::workload::manifest::{Game, hook_template};
 use serde_json::Value;
 
 /// The namespace of the guarded workload.
 pub const NAMESPACE: &str = "guarded";
-
-const LIMIT: Duration = Duration::from_secs(120);
 
 /// Creates a guarded workload whose hook cannot be reached.
 pub async fn create_workload(plane: &ControlPlane) -> Result<()> {

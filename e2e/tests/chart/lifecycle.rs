@@ -12,7 +12,7 @@ use e2e::cluster::chart::CHART;
 use e2e::cluster::control_plane::ControlPlane;
 use e2e::cluster::operator::Operator;
 use e2e::process::command::run;
-use e2e::wait::eventually;
+use e2e::wait::{LIMIT, eventually};
 use e2e::workload::manifest::Game;
 use serde_json::Value;
 use tokio::process::Command;
@@ -50,11 +50,11 @@ async fn lifecycle(plane: &ControlPlane, folder: &Path) -> Result<()> {
         // the test.
         "--set=extraArgs={--webhook-certificate-lifetime=20m}",
         "--wait",
-        "--timeout=180s",
+        "--timeout=300s",
     ];
     let notes = plane.helm(&install).await?;
     ensure!(notes.contains("rollout status deployment/gamekeeper"), "{notes}");
-    kubectl(&format!("rollout status deployment/gamekeeper -n {SYSTEM} --timeout=10s")).await?;
+    kubectl(&format!("rollout status deployment/gamekeeper -n {SYSTEM} --timeout=300s")).await?;
     let nodes = format!("get pods -n {SYSTEM} -o jsonpath={{.items[*].spec.nodeName}}");
     let nodes = kubectl(&nodes).await?;
     let nodes: BTreeSet<&str> = nodes.split(' ').collect();
@@ -79,10 +79,10 @@ async fn lifecycle(plane: &ControlPlane, folder: &Path) -> Result<()> {
         SYSTEM,
         "--reset-then-reuse-values",
         "--wait",
-        "--timeout=180s",
+        "--timeout=300s",
     ];
     plane.helm(&upgrade).await?;
-    eventually("the new short name is served", Duration::from_secs(30), async || {
+    eventually("the new short name is served", LIMIT, async || {
         kubectl(&format!("get brandnew -n {GAMES}")).await
     })
     .await?;
@@ -104,7 +104,7 @@ async fn lifecycle(plane: &ControlPlane, folder: &Path) -> Result<()> {
     ensure_permitted(plane, &operator)?;
 
     plane.helm(&["uninstall", "gamekeeper", "--namespace", SYSTEM, "--wait"]).await?;
-    kubectl("wait --for=condition=Established crd --all --timeout=10s").await?;
+    kubectl("wait --for=condition=Established crd --all --timeout=300s").await?;
     let left = kubectl(
         "get clusterroles,clusterrolebindings,roles,rolebindings,serviceaccounts,secrets,deployments,jobs,services,\
         priorityclasses,poddisruptionbudgets,networkpolicies,flowschemas,validatingadmissionpolicies,\
@@ -205,7 +205,7 @@ async fn install_for_one_namespace(plane: &ControlPlane, folder: &Path) -> Resul
 async fn until_ready(plane: &ControlPlane, replicas: u32) -> Result<()> {
     let counts = format!("--for=jsonpath={{.status.updatedReadyReplicas}}={replicas}");
     for condition in [counts.as_str(), "--for=condition=Ready"] {
-        let wait = ["wait", "gamedeployment", "--all", "-n", GAMES, "--timeout=120s", condition];
+        let wait = ["wait", "gamedeployment", "--all", "-n", GAMES, "--timeout=300s", condition];
         plane.kubectl(&wait, "").await?;
     }
     Ok(())

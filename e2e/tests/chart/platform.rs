@@ -84,7 +84,7 @@ async fn check(plane: &ControlPlane, folder: &Path) -> Result<()> {
     let left_out = plane.helm(&left_out).await?;
     ensure!(left_out.trim().is_empty(), "{left_out}");
 
-    let install = format!("install platform {chart} -n {SYSTEM} --wait --timeout=180s");
+    let install = format!("install platform {chart} -n {SYSTEM} --wait --timeout=300s");
     let install: Vec<&str> = install.split(' ').collect();
     plane.helm(&install).await?;
     let pods = plane.get(&format!("/api/v1/namespaces/{SYSTEM}/pods")).await?;

@@ -2,21 +2,17 @@
 //! upgrades restore.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use e2e::addons::webhook::{BAD, redirect_calls};
 use e2e::checkout::repository;
 use e2e::cluster::control_plane::ControlPlane;
 use e2e::cluster::operator::Operator;
-use e2e::wait::eventually;
+use e2e::wait::{LIMIT, eventually};
 use serde_json::{Value, json};
 
 use super::lifecycle::trusted_certificates;
 use super::{GAMES, SYSTEM};
-
-/// How long controllers and discovery may take.
-const LIMIT: Duration = Duration::from_secs(90);
 
 /// Recreates the nodes so that pods get addresses that are valid in EndpointSlices. In other tests, pods have
 /// loopback addresses, which the API server refuses in EndpointSlices. Waits until pods can be scheduled on all nodes,
@@ -82,7 +78,7 @@ pub async fn roll_back(plane: &ControlPlane) -> Result<()> {
     ensure!(kinds(plane).await?.contains("brandnew"));
     let before = identities(plane).await?;
     let rollback =
-        ["rollback", "gamekeeper", "1", "--namespace", SYSTEM, "--wait", "--timeout=180s"];
+        ["rollback", "gamekeeper", "1", "--namespace", SYSTEM, "--wait", "--timeout=300s"];
     plane.helm(&rollback).await?;
     eventually("the short name is no longer served", LIMIT, async || {
         let kinds = kinds(plane).await?;

@@ -2,7 +2,6 @@
 //! harm.
 
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use e2e::case::Case;
@@ -10,14 +9,12 @@ use e2e::cluster::chart::CHART;
 use e2e::cluster::control_plane::ControlPlane;
 use e2e::cluster::operator::Operator;
 use e2e::process::command::run;
-use e2e::wait::eventually;
+use e2e::wait::{LIMIT, eventually};
 use serde_json::Value;
 use tokio::process::Command;
 
 use super::rendered::{arguments, words};
 use super::{SYSTEM, guard};
-
-const LIMIT: Duration = Duration::from_secs(90);
 
 #[e2e::test]
 async fn an_uninstallation_whose_job_cannot_run_fails_and_can_be_repeated(

@@ -11,13 +11,14 @@ use e2e::cluster::control_plane::ControlPlane;
 use e2e::cluster::lifecycle::{HOOKS, SYSTEM};
 use e2e::cluster::operator::Operator;
 use e2e::process::command::run;
+use e2e::wait::LIMIT;
 use e2e::workload::manifest::Game;
 use judge::object::text;
 use serde_json::{Value, json};
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use super::{LIMIT, has_read_clusters};
+use super::has_read_clusters;
 
 #[e2e::test]
 async fn a_disabled_feature_adds_nothing_to_the_chart(case: &mut Case) -> Result<()> {
@@ -198,12 +199,12 @@ async fn check_installation(plane: &ControlPlane, folder: &Path) -> Result<()> {
     operator.start().await?;
     let game = Game::in_place(2).named("arena").to_string();
     plane.kubectl(&["apply", "-f", "-"], &game).await?;
-    kubectl("wait gamedeployment/arena --for=jsonpath={.status.readyReplicas}=2 --timeout=60s")
+    kubectl("wait gamedeployment/arena --for=jsonpath={.status.readyReplicas}=2 --timeout=300s")
         .await?;
     // The operator must not write to a node, even if one is cordoned.
     kubectl("cordon node-0").await?;
     kubectl("scale gamedeployment/arena --replicas=0").await?;
-    kubectl("wait gamedeployment/arena --for=jsonpath={.status.replicas}=0 --timeout=60s").await?;
+    kubectl("wait gamedeployment/arena --for=jsonpath={.status.replicas}=0 --timeout=300s").await?;
     // The audit log shows a watch once it has ended.
     operator.terminate().await?;
     ensure!(!has_read_clusters(plane)?, "the operator reads Clusters");

@@ -6,10 +6,10 @@ use e2e::addons::kstatus::ensure_status;
 use e2e::case::Case;
 use e2e::checkout::repository;
 use e2e::cluster::lifecycle::Stage;
-use e2e::wait::eventually;
+use e2e::wait::{LIMIT, eventually};
 use serde_json::{Value, json};
 
-use super::{DELETE_NODES, LIMIT, apply_example, cluster_one, node};
+use super::{DELETE_NODES, apply_example, cluster_one, node};
 
 #[e2e::test]
 async fn a_failing_script_is_shown_retried_and_skipped(case: &mut Case) -> Result<()> {
@@ -55,7 +55,7 @@ async fn show_retry_and_skip(stage: &mut Stage) -> Result<()> {
     ensure!(argo_cd::actions(&paused).await? == ["resume"], "{paused:#}");
     let resume = argo_cd::patch(&paused, "resume").await?;
     stage.kubectl(&format!("patch cluster one --type=merge -p={resume}")).await?;
-    let watch = stage.game("status cluster/one --watch --timeout 60s").await?;
+    let watch = stage.game("status cluster/one --watch --timeout 300s").await?;
     let is_over = watch.stdout.contains("cluster/one: Running, 2 of 2 nodes installed");
     ensure!(watch.code == 0 && is_over, "{watch:?}");
     check_command(stage, 1, "retry cluster/one", "").await?;
@@ -90,7 +90,7 @@ async fn show_retry_and_skip(stage: &mut Stage) -> Result<()> {
     };
     until_status("one", "Current").await?;
     until_status("two", "Failed: Cluster one is older").await?;
-    stage.kubectl("delete cluster two --timeout=30s").await?;
+    stage.kubectl("delete cluster two --timeout=300s").await?;
     Ok(())
 }
 

@@ -3,11 +3,11 @@
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
 use e2e::cluster::lifecycle::{HOOKS, Stage};
-use e2e::wait::{consistently, eventually};
+use e2e::wait::{LIMIT, consistently, eventually};
 use judge::object::text;
 use serde_json::{Value, json};
 
-use super::{DELETE_NODES, LIMIT, QUIET, apply_example, has_read_clusters, node};
+use super::{DELETE_NODES, QUIET, apply_example, has_read_clusters, node};
 
 #[e2e::test]
 async fn the_examples_run_from_install_to_deletion(case: &mut Case) -> Result<()> {
@@ -139,7 +139,7 @@ async fn deletion(stage: &mut Stage) -> Result<()> {
     stage.until_condition("xa", "EnsurePreClusterDeleteHook", failed).await?;
     let hooks = json!({"PreClusterDelete": "/tmp/hooks/pre/bye"});
     stage.patch("xa", json!({"features": {"hooks": hooks}})).await?;
-    stage.kubectl("wait cluster/xa --for=delete --timeout=180s").await?;
+    stage.kubectl("wait cluster/xa --for=delete --timeout=300s").await?;
     let runs = stage.created_runs()?;
     let last = runs.last().map(String::as_str).unwrap_or_default();
     ensure!(last.starts_with("post-cluster-delete-hook-xa-master-0-"), "{runs:#?}");

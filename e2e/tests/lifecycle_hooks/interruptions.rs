@@ -3,11 +3,11 @@
 use anyhow::{Result, ensure};
 use e2e::case::Case;
 use e2e::cluster::lifecycle::{HOOKS, Stage};
-use e2e::wait::{consistently, eventually};
+use e2e::wait::{LIMIT, consistently, eventually};
 use judge::object::text;
 use serde_json::json;
 
-use super::{DELETE_NODES, LIMIT, QUIET, cluster_one, upgrade_kubelet};
+use super::{DELETE_NODES, QUIET, cluster_one, upgrade_kubelet};
 
 #[e2e::test]
 async fn an_operator_that_is_killed_repeatedly_runs_no_script_twice(case: &mut Case) -> Result<()> {

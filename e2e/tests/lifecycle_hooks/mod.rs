@@ -15,8 +15,6 @@ mod install;
 mod interruptions;
 mod upgrades;
 
-/// How long changes may take.
-const LIMIT: Duration = Duration::from_secs(120);
 /// How long a test watches an object that must not change.
 const QUIET: Duration = Duration::from_secs(3);
 /// Deletes the nodes that a test with two nodes does not need.

@@ -5,11 +5,11 @@ use e2e::case::Case;
 use e2e::cluster::lifecycle::Stage;
 use e2e::faults::{Script, WatchFault};
 use e2e::servers::hook_server::Answer;
-use e2e::wait::{consistently, eventually};
+use e2e::wait::{LIMIT, consistently, eventually};
 use e2e::workload::manifest::{Game, hook_template};
 use serde_json::{Value, json};
 
-use super::{DELETE_NODES, LIMIT, QUIET, cluster_one, upgrade_kubelet};
+use super::{DELETE_NODES, QUIET, cluster_one, upgrade_kubelet};
 
 #[e2e::test]
 async fn an_upgrade_goes_node_by_node(case: &mut Case) -> Result<()> {
@@ -85,7 +85,7 @@ async fn upgrade_with_drain(stage: &mut Stage, hook: &Value, allow: impl Fn()) -
     stage.apply(&game.into()).await?;
     stage
         .kubectl(
-            "wait gamedeployment/arena --for=jsonpath={.status.protection.guarded}=2 --timeout=60s",
+            "wait gamedeployment/arena --for=jsonpath={.status.protection.guarded}=2 --timeout=300s",
         )
         .await?;
     let mut cluster = cluster_one("/tmp/hooks/pre-install", json!({"ip": "127.0.0.1"}));

@@ -1,22 +1,18 @@
 //! Runs the commands of `docs/kubectl-game.md` on workloads in the documented state, and compares the output
 //! with what the document shows.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
 use e2e::checkout::repository;
 use e2e::documents::transcript::{DocCommand, commands, normalized};
 use e2e::process::command::run_unchecked;
 use e2e::servers::hook_server::Answer;
-use e2e::wait::eventually;
+use e2e::wait::{LIMIT, eventually};
 use e2e::workload::manifest::{Game, hook_template};
 use serde_json::json;
 
 use super::{exits_with, status};
 
-/// How long to wait for the documented output.
-const LIMIT: Duration = Duration::from_secs(180);
 /// The document's namespace.
 const NAMESPACE: &str = "prod";
 

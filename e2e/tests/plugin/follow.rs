@@ -52,7 +52,7 @@ async fn next_line_with(
     lines: &mut Lines<impl AsyncBufRead + Unpin>,
     words: &str,
 ) -> Result<String> {
-    let found = timeout(Duration::from_secs(120), async {
+    let found = timeout(LIMIT, async {
         while let Some(line) = lines.next_line().await? {
             if line.contains(words) {
                 return Ok(line);

@@ -31,7 +31,7 @@ async fn fails_with(case: &Case, args: &[&str], words: &str) -> Result<()> {
 
 /// Waits with `status --watch` until the rollout completes or stops, and returns the output.
 async fn status(case: &Case, code: i32, name: &str) -> Result<String> {
-    let watch = ["status", name, "--watch", "--timeout", "120s"];
+    let watch = ["status", name, "--watch", "--timeout", "300s"];
     exits_with(case, code, &watch).await
 }
 

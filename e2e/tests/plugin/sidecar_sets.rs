@@ -65,14 +65,14 @@ async fn an_update_of_a_set_is_followed_until_it_is_complete(case: &mut Case) ->
 
     let paused = exits_with(case, 0, &["pause", &short]).await?;
     ensure!(paused == format!("sidecarset.tkex.tencent.com/{name} paused\n"), "{paused}");
-    let printed = exits_with(case, 2, &["status", &short, "--watch", "--timeout", "60s"]).await?;
+    let printed = exits_with(case, 2, &["status", &short, "--watch", "--timeout", "300s"]).await?;
     check_contains(&printed, &[": Paused: 0 of 2 pods", "continue with: kubectl game resume"])?;
     fails_with(case, &["pause", &short], "is already paused").await?;
     case.hooks.answer("/", Answer::Json(json!({"age": 45})));
     let resumed = exits_with(case, 0, &["resume", &short, "-o", "json"]).await?;
     let resumed: Value = serde_json::from_str(&resumed)?;
     ensure!(resumed["spec"]["updateStrategy"]["paused"] == false, "{resumed}");
-    let printed = exits_with(case, 0, &["status", &short, "--watch", "--timeout", "120s"]).await?;
+    let printed = exits_with(case, 0, &["status", &short, "--watch", "--timeout", "300s"]).await?;
     check_contains(&printed, &[": Complete: 2 of 2 pods have the newest containers"])?;
     tree.until_printed(&format!("at {new} (newest)")).await?;
     let printed = exits_with(case, 0, &["tree", &short]).await?;

@@ -1,19 +1,15 @@
 //! What a real kubelet reports about pods that do not start or run, and what `kubectl game status` makes of it: the cause,
 //! the pod, and commands that work as they are printed.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
 use e2e::process::command::run_unchecked;
-use e2e::wait::eventually;
+use e2e::wait::{LIMIT, eventually};
 use e2e::workload::GAME;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::fixture::{Images, game};
-
-const LIMIT: Duration = Duration::from_secs(120);
 
 #[e2e::test]
 async fn a_pod_that_does_not_run_is_explained_with_commands_that_work(

@@ -12,14 +12,12 @@ use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
 use e2e::process::command::run_unchecked;
 use e2e::servers::hook_server::Answer;
-use e2e::wait::eventually;
+use e2e::wait::{LIMIT, eventually};
 use e2e::workload::manifest::{Game, hook_template, retrying_hook_template};
 use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-/// How long a pod, and until a complete workload, may take on a slow machine.
-const LIMIT: Duration = Duration::from_secs(120);
 /// In how many seconds each situation must be shown. A user is to see it within ten, which a loaded machine may miss, so that
 /// is not demanded by default.
 const SHOWN_WITHIN: &str = "SITUATIONS_WITHIN";
@@ -154,7 +152,7 @@ async fn play_one(case: &Case, situation: &Situation) -> Result<()> {
 
 /// Waits until the workload is complete, or its update is as complete as its spec allows.
 async fn until_complete(case: &Case, workload: &str) -> Result<()> {
-    let args = ["status", workload, "--watch", "--timeout", "120s"];
+    let args = ["status", workload, "--watch", "--timeout", "300s"];
     let output = case.game(&args).await?;
     ensure!(output.code == 0, "{workload} does not become complete: {output:?}");
     Ok(())

@@ -80,9 +80,8 @@ async fn raw(
     let mut response = Vec::new();
     // A stream of events does not end: what comes first is enough.
     let mut buffer = [0; 65536];
-    let limit = Duration::from_secs(20);
     while !response.windows(4).any(|four| four == b"\r\n\r\n") {
-        match timeout(limit, stream.read(&mut buffer)).await?? {
+        match timeout(LIMIT, stream.read(&mut buffer)).await?? {
             0 => break,
             count => response.extend_from_slice(&buffer[..count]),
         }

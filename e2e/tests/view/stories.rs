@@ -171,7 +171,7 @@ async fn a_drain_waits_for_guarded_pods(case: &mut Case) -> Result<()> {
     ensure_accessible(&tab, "a drain that waits").await?;
     case.hooks.answer("/", allowing_answer());
     case.game(&["move", &format!("node/{node}"), "-A"]).await?;
-    case.kubectl(&["drain", &node, "--timeout=120s"]).await?;
+    case.kubectl(&["drain", &node, "--timeout=300s"]).await?;
     tab.until("the cause is gone", "document.querySelector('#waits').hidden").await?;
     case.kubectl(&["delete", "node", &node]).await?;
     tab.ensure_no_errors(&[])

@@ -1,6 +1,6 @@
 //! The verdicts on rollouts in all states.
 
-use gamekeeper_core::api::names::MOVE_ANNOTATION;
+use gamekeeper_core::api::names::{MOVE_ANNOTATION, PAUSE_ANNOTATION};
 use serde_json::{Value, json};
 
 use super::*;
@@ -15,6 +15,17 @@ fn judged(scene: &Scene) -> (u8, String) {
     let lines = [verdict.word.to_owned(), verdict.sentence];
     let lines = lines.into_iter().chain(verdict.also).chain(fix);
     (verdict.end as u8, lines.collect::<Vec<_>>().join("\n"))
+}
+
+/// A canary whose pause condition has ended, although the operator has yet to remove its own pause from the spec.
+fn ending_pause() -> Scene {
+    let pause = json!({
+        "revision": "game-new", "stepHash": "steps", "index": 1,
+        "reason": "PausedByCanaryPauseStep", "time": "2026-11-21T10:00:00Z",
+    });
+    let annotations = json!({PAUSE_ANNOTATION: pause.to_string()});
+    let status = json!({"pauseConditions": []});
+    patched(paused_canary(), json!({"metadata": {"annotations": annotations}, "status": status}))
 }
 
 #[test]
@@ -38,6 +49,7 @@ fn each_reason_in_a_sentence() {
             ),
         ),
         ("user", patched(paused_canary(), json!({"status": {"pauseConditions": []}}))),
+        ("the operator's own pause that ends", ending_pause()),
         (
             "user's pause after a complete rollout",
             patched(stateful_set(), json!({"spec": {"updateStrategy": {"paused": true}}})),

@@ -27,7 +27,7 @@ const ALL: &str = "all_at_once";
 pub async fn measure(only: Option<&str>, rollouts: usize) -> Result<Measured> {
     let folder = std::env::temp_dir().join(format!("bench-tenants-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
-    let mut stage = Stage::start(&folder, PODS).await?;
+    let mut stage = Stage::start(&folder, PODS, "lease.durationSeconds=15").await?;
     let measured = play(&mut stage, only, rollouts).await;
     let ended = stage.stop().await;
     let measured = measured?;
