@@ -1,8 +1,6 @@
 //! A namespace that is deleted while pods are guarded. The API server creates no HookRuns there, so hooks run without
 //! them.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
 use e2e::addons::policy::{install, uninstall};
 use e2e::case::Case;

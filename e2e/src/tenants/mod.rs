@@ -10,7 +10,7 @@ mod health;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use http::Request;
 use serde_json::{Value, json};
 

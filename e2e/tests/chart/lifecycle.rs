@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use e2e::addons::webhook::{configuration_path, tls_handshake};

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
 use e2e::cluster::link::Link;
 use e2e::servers::hook_server::Answer;
+use e2e::wait::LIMIT;
 use e2e::workload::GAME;
 use e2e::workload::manifest::{Game, retrying_hook_template};
 use e2e::workload::view::View;

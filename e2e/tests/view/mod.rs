@@ -1,11 +1,11 @@
 //! The page of `kubectl game view`, in a real browser.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use e2e::browser::{Tab, Theme};
 use e2e::checkout::repository;
+use e2e::wait::LIMIT;
 use tokio::process::Command;
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
