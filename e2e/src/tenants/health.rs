@@ -11,10 +11,11 @@ use anyhow::{Context, Result, anyhow, ensure};
 use socket2::{Domain, Socket, Type};
 
 use super::Stage;
-use crate::wait::LIMIT;
 
 /// The time between two probes.
 const INTERVAL: Duration = Duration::from_millis(100);
+/// A probe that takes longer fails.
+const LIMIT: Duration = Duration::from_secs(10);
 /// The address that the probes come from. Like a kubelet, it calls for no other purpose.
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 0, 1, 251);
 
